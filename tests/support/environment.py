@@ -1,0 +1,104 @@
+"""Environments that hold a real vLLM and the built overlay wheel, and scenarios run in them.
+
+A scenario is a script of its own, run by the environment's interpreter in a fresh process. It gets
+one JSON object as its only argument and writes one JSON object to the file that
+``SCENARIO_RESULT`` names. Nothing else that it, vLLM or vLLM's children print is read, except for
+error messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Inherited settings that could change what a scenario shows.
+_SCRUBBED = ("NRL_", "VLLM_", "PYTHON", "RAY_", "TORCH")
+
+_ENGINE_SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "2",
+    "PYTHONHASHSEED": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a scenario ended: its exit status, its result (None if it wrote none), what it printed."""
+
+    returncode: int
+    result: Any
+    output: str
+
+    def ok(self) -> Any:
+        """Return the result of a scenario that must have run to its end."""
+        assert self.returncode == 0, self.output[-8000:]
+        assert self.result is not None, f"no result was written\n{self.output[-8000:]}"
+        return self.result
+
+
+class Environment:
+    """One vLLM release on a CPU with the overlay wheel installed."""
+
+    def __init__(self, release: str, root: Path) -> None:
+        self.release = release
+        self.root = root
+        self.python = root / "bin" / "python"
+        self._outcomes: dict[str, Outcome] = {}
+
+    def scenario(
+        self,
+        script: Path,
+        *,
+        overlay: bool,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 600,
+        **arguments: Any,
+    ) -> Outcome:
+        """Run a scenario; the same call again gives the outcome of the first (engines are slow)."""
+        key = json.dumps([str(script), overlay, dict(env or {}), arguments], sort_keys=True)
+        if key not in self._outcomes:
+            self._outcomes[key] = self._run(script, overlay, dict(env or {}), timeout, arguments)
+        return self._outcomes[key]
+
+    def _run(
+        self,
+        script: Path,
+        overlay: bool,  # noqa: FBT001
+        extra: dict[str, str],
+        timeout: float,
+        arguments: dict[str, Any],
+    ) -> Outcome:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
+        with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
+            written = Path(scratch, "result.json")
+            caches = {"VLLM_CACHE_ROOT": f"{scratch}/vllm", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
+            process = subprocess.run(
+                [self.python, script, json.dumps(arguments)],
+                env={
+                    **inherited,
+                    **_ENGINE_SETTINGS,
+                    **caches,
+                    **({} if overlay else {"NRL_VLLM_OVERLAY": "off"}),
+                    **extra,
+                    "SCENARIO_RESULT": str(written),
+                },
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                check=False,
+            )
+            result = json.loads(written.read_text()) if written.exists() else None
+        return Outcome(process.returncode, result, process.stdout)
