@@ -80,10 +80,7 @@ class Environment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
-            caches = {
-                "VLLM_CACHE_ROOT": f"{scratch}/vllm",
-                "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
-            }
+            caches = {"VLLM_CACHE_ROOT": f"{scratch}/vllm", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
                 env={
