@@ -124,7 +124,9 @@ def _build(options: argparse.Namespace) -> int:
         started = time.perf_counter()
         out = options.out.resolve()
         wheel = next(iter(WheelBuilder(str(plan.ROOT)).build(directory=str(out))))
-        print(f"{wheel} ({time.perf_counter() - started:.1f} s)\n", flush=True)
+        # The wheels' paths are all that goes to standard output: for scripts.
+        print(wheel, flush=True)
+        print(f"built in {time.perf_counter() - started:.1f} s\n", file=sys.stderr)
     return 0
 
 

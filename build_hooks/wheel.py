@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import zipfile
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from build_hooks import manifest, sbom, table
-from build_hooks.assemble import APPLIED, PRESENT
 from build_hooks.errors import BuildError
 from build_hooks.plan import OVERLAY, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from build_hooks.assemble import Outcome
@@ -76,16 +76,24 @@ def report(plan: Plan) -> str:
     base = plan.overlay.base
     mark = "" if plan.locked else ", unlocked"
     title = f"vllm-nemo {plan.identity.version} for vLLM {base.version} ({base.origin}{mark})"
-    rows = [
-        (o.patch.id, o.outcome, str(len(o.offsets) or "-"), _offsets(o), o.reason or o.note)
-        for o in plan.overlay.outcomes
-    ]
-    shown = table.render(("patch", "outcome", "files", "offsets", "remark"), rows)
+    rows = [row for outcome in plan.overlay.outcomes for row in _rows(outcome)]
+    shown = table.render(("patch", "outcome", "files", "offsets"), rows)
     return f"{title}\n\n{shown}\n"
 
 
-def _offsets(outcome: Outcome) -> str:
-    if outcome.outcome != APPLIED:
-        return "in the base" if outcome.outcome == PRESENT else "-"
-    moved = [offset for offsets in outcome.offsets.values() for offset in offsets]
-    return " ".join(f"{offset:+d}" if offset else "0" for offset in moved)
+def _rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
+    """Give a row for each file of a patch, or one that says why there is none."""
+    name, state = outcome.patch.id, outcome.outcome
+    if not outcome.offsets:
+        return [(name, state, outcome.reason, "")]
+    rows = [(path, _runs(offsets)) for path, offsets in sorted(outcome.offsets.items())]
+    if outcome.note:
+        rows.append((f"note: {outcome.note}", ""))
+    names = [(name, state)] + [("", "")] * (len(rows) - 1)
+    return [(*left, *right) for left, right in zip(names, rows, strict=True)]
+
+
+def _runs(offsets: Sequence[int]) -> str:
+    """Write offsets hunk by hunk, equal neighbours together: ``0 x3, +20``."""
+    runs = [(f"{offset:+d}" if offset else "0", len(list(run))) for offset, run in groupby(offsets)]
+    return ", ".join(text if times == 1 else f"{text} x{times}" for text, times in runs)
