@@ -94,8 +94,8 @@ def _fetch(python: Path, requirement: str) -> Path:
     wheels = BUILD / "wheels"
     pattern = f"{name.replace('-', '_')}-{version}[-+]*.whl"
     if not any(wheels.glob(pattern)):
-        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels]
-        run([python, *download, requirement])
+        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+        run([python, *download, wheels, requirement])
     return next(iter(sorted(wheels.glob(pattern))))
 
 
