@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from build_hooks import base as bases
-from build_hooks import fetch, lock, plan, port, status, table
+from build_hooks import docs, fetch, lock, plan, port, status, table
 from build_hooks.assemble import assemble, sha256
 from build_hooks.errors import BaseError, BuildError
+
+_PAGES = plan.ROOT / "docs" / "patches"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     fresh.add_argument("--tree", type=Path, metavar="DIR", help="take the changed files from here")
 
     add("lint", _lint)
+    add("docs", _docs)
     return parser
 
 
@@ -195,12 +198,32 @@ def _releases(patch: Patch, only: str | None) -> list[str]:
 
 
 def _lint(_: argparse.Namespace) -> int:
-    """Check the queue's format and that every lock is there and fresh."""
+    """Check the queue's format, and that each lock and generated page is there and fresh."""
     queue: Queue = plan.load_queue()
-    cells = status.from_locks(queue)
-    stale = [cell for cell in cells if cell.outcome in (status.STALE, status.UNLOCKED)]
-    for cell in stale:
-        print(f"{cell.patch} on {cell.base}: {cell.remark}", file=sys.stderr)
+    faults = [
+        f"{cell.patch} on {cell.base}: {cell.remark}"
+        for cell in status.from_locks(queue)
+        if cell.outcome in (status.STALE, status.UNLOCKED)
+    ]
+    faults += [
+        f"{path.relative_to(plan.ROOT)} is not fresh: python -m build_hooks docs"
+        for path in docs.stale(docs.pages(queue, plan.ROOT), _PAGES)
+    ]
+    for fault in faults:
+        print(fault, file=sys.stderr)
     variants = sum(len(patch.variants) for patch in queue.patches)
     print(f"{len(queue.patches)} patches, {variants} diffs, {len(queue.releases)} releases")
-    return 1 if stale else 0
+    return 1 if faults else 0
+
+
+def _docs(_: argparse.Namespace) -> int:
+    """Write the pages that are made from the queue, and the README's table."""
+    made = docs.pages(plan.load_queue(), plan.ROOT)
+    for path in docs.stale(made, _PAGES):
+        if path in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made[path], encoding="utf-8")
+        else:
+            path.unlink()
+        print(f"{path.relative_to(plan.ROOT)}: {'written' if path in made else 'removed'}")
+    return 0

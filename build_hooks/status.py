@@ -99,9 +99,11 @@ def as_text(cells: Sequence[Cell]) -> str:
     return "\n".join([table.render(header, rows), *(["", *remarks] if remarks else [])]) + "\n"
 
 
-def as_markdown(cells: Sequence[Cell]) -> str:
-    """Return the table for the README."""
+def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
+    """Return the table as Markdown; ``links`` is the directory of the patches' pages."""
     header, rows, remarks = _grid(cells)
+    if links:
+        rows = [[f"[{name}]({links}{name}.md)", *outcomes] for name, *outcomes in rows]
     lines = [header, ["---"] * len(header), *rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = "\n".join(f"- {remark}" for remark in remarks)
