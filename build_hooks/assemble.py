@@ -138,9 +138,9 @@ class Tree:
 
     def displaced_by(self, file: diff.FileDiff, hunk: int) -> str | None:
         """Name the earlier patch whose change has taken a hunk's place away."""
-        if not hunk:
-            return None
-        single = diff.FileDiff(file.path, file.added, (file.hunks[hunk - 1],))
+        # Hunk 0 is the file as a whole: a file that the patch adds, or that must be there.
+        hunks = (file.hunks[hunk - 1],) if hunk else file.hunks
+        single = diff.FileDiff(file.path, file.added, hunks)
         fitted = _fits(single, self.stock(file.path))
         for patch, _, content in self._history.get(file.path, ()):
             fits = _fits(single, content)

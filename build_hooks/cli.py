@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _open(setting: str, wheels: Path | None) -> bases.Base:
     """Open a base that is named as in ``NRL_VLLM_BASE``."""
-    path = Path(setting)
+    path = Path(setting).expanduser()
     if setting == "installed":
         found = bases.installed()
         if found is None:
@@ -104,12 +104,16 @@ def _open(setting: str, wheels: Path | None) -> bases.Base:
         return bases.from_directory(path)
     if path.is_file():
         return bases.from_wheel(path)
-    try:
-        release = Version(setting)
-    except InvalidVersion:
-        raise BaseError(f"{setting!r} is neither on disk nor a release") from None
+    release = _release(setting)
     known = lock.load(plan.OVERLAY, release)
     return bases.from_wheel(fetch.wheel(release, known.wheels if known else {}, wheels))
+
+
+def _release(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise BaseError(f"{text!r} is neither on disk nor a release such as 0.29.0") from None
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -136,7 +140,7 @@ def _build(options: argparse.Namespace) -> int:
 def _lock(options: argparse.Namespace) -> int:
     """Record what the supported releases' builds read and make."""
     queue = plan.load_queue()
-    releases = [Version(text) for text in options.releases] or queue.releases
+    releases = [_release(text) for text in options.releases] or queue.releases
     for release in releases:
         if release not in queue.releases:
             raise BuildError(f"{release} is not in series.toml; add it to `releases` first")

@@ -54,15 +54,22 @@ def wheel(release: Version, known: Mapping[str, str], directory: Path | None = N
     cached = find(release, directory)
     if cached is not None:
         return cached
-    directory.mkdir(parents=True, exist_ok=True)
-    # Beside its final place, so that a wheel appears there whole or not at all.
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
-        _download(release, Path(scratch))
-        fetched = find(release, Path(scratch))
-        if fetched is None:
-            raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
-        _verify(fetched, known)
-        return fetched.replace(directory / fetched.name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # Beside its final place, so that a wheel appears there whole or not at all.
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
+            _download(release, Path(scratch))
+            fetched = find(release, Path(scratch))
+            if fetched is None:
+                raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
+            _verify(fetched, known)
+            return fetched.replace(directory / fetched.name)
+    except OSError as error:
+        message = (
+            f"wheels cannot be kept in {directory} ({error.strerror}): set XDG_CACHE_HOME to a "
+            "directory that you can write to"
+        )
+        raise BaseError(message) from error
 
 
 def _verify(path: Path, known: Mapping[str, str]) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from build_hooks import diff
 from build_hooks.errors import Problem, QueueError
@@ -26,9 +26,10 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+# Names of directories, so no longer than any file system takes.
+_ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _SWITCH = re.compile(r"always|NRL_[A-Z0-9]+(_[A-Z0-9]+)*")
-_REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})")
+_REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", re.ASCII)
 _KIND = re.compile("issue|pull|commit")
 # Far above any file of a queue; a reader that never ends is no reader.
 _MAXIMUM_BYTES = 1 << 20
@@ -127,7 +128,7 @@ def load(directory: Path) -> Queue:
     patches = [
         _patch(name, directory, releases, problems)
         for name in dict.fromkeys(ids)
-        if (directory / "patches" / name).is_dir()
+        if _ID.fullmatch(name) and (directory / "patches" / name).is_dir()
     ]
     if problems:
         raise QueueError(problems)
@@ -146,7 +147,8 @@ def _read(path: Path, directory: Path, problems: list[Problem]) -> dict[str, Any
         return None
     try:
         return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # A number of too many digits is a plain ValueError.
         problems.append(Problem(name, "", f"not TOML: {error or type(error).__name__}"))
         return None
 
@@ -157,7 +159,7 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
         if times > 1:
             problems.append(Problem("series.toml", "patches", f"lists {name!r} {times} times"))
         if not _ID.fullmatch(name):
-            message = f"{name!r} is not an id: lower-case words and hyphens"
+            message = f"{name!r} is not an id: lower-case words and hyphens, 64 characters at most"
             problems.append(Problem("series.toml", "patches", message))
         elif not (directory / "patches" / name).is_dir():
             message = f"lists {name!r}, but patches/{name}/ is missing"
@@ -173,8 +175,6 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
 def _patch(
     name: str, directory: Path, releases: Sequence[Version], problems: list[Problem]
 ) -> Patch | None:
-    if not _ID.fullmatch(name):
-        return None
     home = directory / "patches" / name
     file = f"patches/{name}/patch.toml"
     before = len(problems)
@@ -259,7 +259,8 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
 def _version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:
+        # InvalidVersion, or a number of too many digits.
         return None
 
 
@@ -326,6 +327,7 @@ class _Table:
         return list(value)
 
     def releases(self, field: str) -> tuple[Version, ...]:
+        before = len(self._problems)
         found = []
         for text in self.strings(field):
             version = _version(text)
@@ -335,17 +337,20 @@ class _Table:
                 found.append(version)
         if found != sorted(set(found)):
             self._fault(field, "must be in ascending order, each once")
-        if not found and field in self._data:
+        if not found and len(self._problems) == before:
             self._fault(field, "names no release")
         return tuple(found)
 
     def specifiers(self, field: str) -> SpecifierSet:
         text = self.text(field)
         try:
-            return SpecifierSet(text)
-        except InvalidSpecifier:
+            found = SpecifierSet(text)
+            found.contains(Version("0"))
+        except ValueError:
+            # InvalidSpecifier, or a number of too many digits, which is read only when needed.
             self._fault(field, f"{text!r} is not a version range such as >=0.25.0,<0.29")
             return SpecifierSet()
+        return found
 
     def by_release(self, field: str) -> dict[Version, str]:
         found = {}

@@ -62,8 +62,10 @@ def verify(path: Path, files: Mapping[str, Path]) -> None:
     """
     with zipfile.ZipFile(path) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
+    # Our licences lie in the directory that hatchling writes its metadata to, or the names differ.
+    dist_info = {name.split("/")[0] for name in files if ".dist-info/" in name}
     missing = sorted(set(files) - names)
-    foreign = sorted(n for n in names - set(files) if ".dist-info/" not in n)
+    foreign = sorted(n for n in names - set(files) if n.split("/")[0] not in dist_info)
     if missing or foreign:
         path.unlink()
         raise BuildError(
