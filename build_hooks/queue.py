@@ -117,14 +117,16 @@ def load(directory: Path) -> Queue:
     series = _read(directory / "series.toml", directory, problems)
     releases: tuple[Version, ...] = ()
     revision = 0
-    ids: list[str] = []
-    if series is not None:
+    if series is None:
+        # What it would list is told all the same what is wrong with it.
+        ids = sorted(path.name for path in directory.glob("patches/*"))
+    else:
         table = _Table(series, "series.toml", problems)
         releases = table.releases("releases")
         revision = table.number("revision")
         ids = table.strings("patches")
         table.end()
-    _compare(ids, directory, problems)
+        _compare(ids, directory, problems)
     patches = [
         _patch(name, directory, releases, problems)
         for name in dict.fromkeys(ids)
@@ -198,7 +200,8 @@ def _patch(
         variants=variants,
     )
     table.end()
-    if len(problems) == before:
+    # Without the releases, whose fault is told, there is nothing to hold the patch against.
+    if len(problems) == before and releases:
         problems += _check(patch, file, releases)
     return patch if len(problems) == before else None
 
@@ -209,8 +212,8 @@ def _variants(home: Path, directory: Path, problems: list[Problem]) -> tuple[Var
         name = path.relative_to(directory).as_posix()
         if path.name == "patch.toml":
             continue
-        release = _version(path.stem) if path.suffix == ".patch" else None
-        if release is None or str(release) != path.stem:
+        release = _release(path.stem) if path.suffix == ".patch" else None
+        if release is None:
             problems.append(Problem(name, "", "is neither patch.toml nor <release>.patch"))
             continue
         try:
@@ -262,6 +265,13 @@ def _version(text: str) -> Version | None:
     except ValueError:
         # InvalidVersion, or a number of too many digits.
         return None
+
+
+def _release(text: str) -> Version | None:
+    """Read a release of vLLM, which has three components, written as vLLM writes it."""
+    version = _version(text)
+    wanted = version is not None and len(version.release) == 3 and version == _final(version)
+    return version if wanted and str(version) == text else None
 
 
 class _Table:
@@ -330,11 +340,11 @@ class _Table:
         before = len(self._problems)
         found = []
         for text in self.strings(field):
-            version = _version(text)
-            if version is None or version != _final(version) or str(version) != text:
+            release = _release(text)
+            if release is None:
                 self._fault(field, f"{text!r} is not a release such as 0.29.0")
             else:
-                found.append(version)
+                found.append(release)
         if found != sorted(set(found)):
             self._fault(field, "must be in ascending order, each once")
         if not found and len(self._problems) == before:
@@ -355,8 +365,8 @@ class _Table:
     def by_release(self, field: str) -> dict[Version, str]:
         found = {}
         for text, value in self._get(field, dict, "a table", required=False).items():
-            release = _version(text)
-            if release is None or str(release) != text:
+            release = _release(text)
+            if release is None:
                 self._fault(field, f"{text!r} is not a release such as 0.29.0")
             elif not isinstance(value, str) or not value.strip():
                 self._fault(f"{field}.{text}", "must be a reason, in words")
