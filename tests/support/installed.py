@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 # Every stock file of the stand-in, by its path; some of them are patched below.
 STOCK = {
-    "vllm/__init__.py": f"from vllm._version import __version__\n\nassert __version__ == {BASE_VERSION!r}\n",
+    "vllm/__init__.py": "from vllm._version import __version__\n",
     "vllm/_version.py": f"__version__ = version = {BASE_VERSION!r}\n",
     "vllm/plain.py": "from vllm.models import ORIGIN as SEEN\n\nORIGIN = 'stock'\n",
     "vllm/models.py": _MODEL.format(origin="stock", padding=""),
@@ -160,6 +160,10 @@ def manifest(
     }
 
 
+def metadata(name: str, version: str) -> str:
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+
 def write(root: Path, files: Mapping[str, str]) -> None:
     for path, text in files.items():
         file = root / path
@@ -181,7 +185,7 @@ def write_vllm(
         directory,
         {
             **files,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
+            f"{info}/METADATA": metadata(distribution, version),
             f"{info}/RECORD": record,
             f"{info}/top_level.txt": "vllm\n",
         },
@@ -202,7 +206,7 @@ def write_overlay(
     write(
         directory,
         {
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm-nemo\nVersion: {OVERLAY_VERSION}\n",
+            f"{info}/METADATA": metadata("vllm-nemo", OVERLAY_VERSION),
             f"{info}/RECORD": "vllm_nemo/__init__.py,,\n",
             f"{info}/entry_points.txt": (
                 "[console_scripts]\nvllm-nemo = vllm_nemo._cli:main\n\n"
