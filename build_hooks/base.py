@@ -150,8 +150,6 @@ def from_wheel(path: Path) -> WheelBase:
     metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
     if len(metadata) != 1:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
-    if "vllm/__init__.py" not in names:
-        raise BaseError(f"{path} is a wheel of something else: it contains no vllm/__init__.py")
     try:
         text = archive.read(metadata[0]).decode()
     except _DAMAGE as error:
@@ -159,6 +157,8 @@ def from_wheel(path: Path) -> WheelBase:
     name, version = _identity(text, str(path))
     if name == _OURS:
         raise BaseError(f"{path} is vllm-nemo itself; a base is the vLLM below it")
+    if "vllm/__init__.py" not in names:
+        raise BaseError(f"{path} is a wheel of something else: it contains no vllm/__init__.py")
     return WheelBase(path, name, version, metadata[0].removesuffix("/METADATA"), archive)
 
 

@@ -48,9 +48,10 @@ if __name__ == "__main__":
 
 def sources(release: str) -> dict[str, str]:
     """Return the files of a release by path."""
-    newer = release != "0.25.0"
+    public = release.split("+")[0]
+    newer = public != "0.25.0"
     imports = "import os\nimport re\n\nUNUSED = os, re\n" if newer else ""
-    newest = release == "0.29.0"
+    newest = public == "0.29.0"
     return {
         "vllm/__init__.py": "",
         "vllm/_version.py": f'__version__ = version = "{release}"\n',
@@ -221,9 +222,7 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-def write_patch(
-    overlay: Path, name: str, diffs: Mapping[str, str | bytes], **fields: Any
-) -> Path:
+def write_patch(overlay: Path, name: str, diffs: Mapping[str, str | bytes], **fields: Any) -> Path:
     """Write one patch; fields replace or add to those of a plain one, None takes one away."""
     table: dict[str, Any] = {
         "title": f"Title of {name}",
@@ -238,7 +237,10 @@ def write_patch(
     home = overlay / "patches" / name
     return write(
         home,
-        {"patch.toml": toml(table), **{f"{release}.patch": text for release, text in diffs.items()}},
+        {
+            "patch.toml": toml(table),
+            **{f"{release}.patch": text for release, text in diffs.items()},
+        },
     )
 
 

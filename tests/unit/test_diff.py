@@ -34,7 +34,9 @@ def test_parse_reads_paths_lines_and_starts() -> None:
         PATH,
         added=False,
         hunks=(
-            diff.Hunk(2, (b"two\n", b"three\n", b"four\n"), (b"two\n", b"added\n", b"three\n", b"four\n")),
+            diff.Hunk(
+                2, (b"two\n", b"three\n", b"four\n"), (b"two\n", b"added\n", b"three\n", b"four\n")
+            ),
         ),
     )
     assert second == diff.FileDiff(
@@ -148,7 +150,8 @@ def test_parse_of_a_damaged_diff_is_a_diff_or_refused(data: st.DataObject) -> No
     at = data.draw(st.integers(0, len(whole) - 1))
     until = data.draw(st.integers(at, len(whole)))
     damage = data.draw(
-        st.binary(max_size=3) | st.sampled_from([b"\n", b"@@", b"\\ ", b"--- a/x\n", b"+++ b/vllm/"])
+        st.binary(max_size=3)
+        | st.sampled_from([b"\n", b"@@", b"\\ ", b"--- a/x\n", b"+++ b/vllm/"])
     )
     try:
         files = diff.parse(whole[:at] + damage + whole[until:])

@@ -290,7 +290,18 @@ VALUE = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 FIELD = st.sampled_from(
-    ["title", "why", "risk", "removal", "vllm", "switch", "logic", "upstream", "not-needed", "notes"]
+    [
+        "title",
+        "why",
+        "risk",
+        "removal",
+        "vllm",
+        "switch",
+        "logic",
+        "upstream",
+        "not-needed",
+        "notes",
+    ]
 )
 
 
