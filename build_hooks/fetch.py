@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from packaging.version import Version
 
@@ -112,13 +112,22 @@ def _download(release: Version, directory: Path) -> None:
                 said.append(line.rstrip())
     bar.finish()
     if process.returncode != 0:
-        errors = [line for line in said if line.startswith("ERROR:")] or said[-3:]
-        reason = "\n  ".join(errors or ["pip gave no reason"])
-        message = (
-            f"vLLM {release} could not be fetched by pip:\n  {reason}\nCheck the release and the "
-            "network, or name a wheel file or a directory in NRL_VLLM_BASE."
+        raise BaseError(
+            f"vLLM {release} could not be fetched by pip:\n  {_reason(said)}\nCheck the release and "
+            "the network, or name a wheel file or a directory in NRL_VLLM_BASE."
         )
-        raise BaseError(message)
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Pick from what pip said: its errors, and the last warning, which tells of connections."""
+    errors = [line for line in said if line.startswith("ERROR:")]
+    if not errors:
+        return "\n  ".join(said[-3:] or ["pip gave no reason"])
+    warnings = [line for line in said if line.startswith("WARNING:")]
+    lines = warnings[-1:] + errors
+    if any("(from versions: none)" in line for line in errors):
+        lines.append("No version at all was found: the index may be out of reach.")
+    return "\n  ".join(lines)
 
 
 class _Bar:

@@ -134,7 +134,7 @@ def _identity(distribution: str, version: Version, revision: int, *, locked: boo
     name = f"{version.base_version}.{revision}"
     if not locked:
         # What sets the base apart from a release is told after the mark.
-        rest = str(version)[len(version.base_version) :].strip(".").replace("+", ".")
+        rest = str(version)[len(version.base_version) :].strip(".+").replace("+", ".")
         name += ".".join(filter(None, ["+unlocked", rest]))
     return Identity(str(Version(name)), _requirement(distribution, version))
 
