@@ -135,7 +135,7 @@ def _settle(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         again = f"python -m build_hooks refresh {patch.id} --release {release} --tree {home}"
-        gone = [path for path in merged if target.current(path) is None]
+        gone = [p for p, (_, left) in merged.items() if left and target.current(p) is None]
         lacks = f"{release} has no {', '.join(gone)}; " if gone else ""
         remark = f"{lacks}resolve the markers below {home}, then run: {again}"
         return Carried(patch.id, MERGED, remark)
@@ -198,7 +198,7 @@ def _make(contents: Mapping[str, bytes], tree: Tree) -> str:
 
 def _refuse_markers(contents: Mapping[str, bytes]) -> None:
     marked: Sequence[str] = [
-        path for path, content in contents.items() if b"\n<<<<<<< new release" in content
+        path for path, content in contents.items() if b"\n<<<<<<< new release" in b"\n" + content
     ]
     if marked:
         raise BuildError(f"unresolved conflict markers in {', '.join(marked)}")

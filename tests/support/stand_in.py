@@ -79,11 +79,10 @@ PATCHES: dict[str, dict[str, str]] = {
  
 --- a/vllm/engine/__init__.py
 +++ b/vllm/engine/__init__.py
-@@ -4,3 +4,4 @@
+@@ -4,2 +4,3 @@
  def run(x):
 +    x = float(x)
      return Model().forward(x)
- 
 """
     },
     "scale": {
