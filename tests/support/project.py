@@ -47,6 +47,13 @@ class Project:
             made = assemble.assemble(loaded, base.from_wheel(path))
             lock.write(self.overlay, made, {path.name: assemble.sha256(path.read_bytes())})
 
+    def add_release(self, release: str) -> None:
+        """Add a release to the series, and the reasons that it asks for."""
+        stand_in.write_series(self.overlay, list(stand_in.PATCHES), (*stand_in.RELEASES, release))
+        fields = dict(stand_in.FIELDS["head"])
+        fields["not-needed"] = fields["not-needed"] | {release: "Upstream returns a float."}
+        stand_in.write_patch(self.overlay, "head", stand_in.PATCHES["head"], **fields)
+
     def edit_lock(self, release: str, **fields: Any) -> None:
         file = self.overlay / "locks" / f"{release}.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))

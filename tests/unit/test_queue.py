@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -305,15 +305,17 @@ FIELD = st.sampled_from(
 )
 
 
-def load_or_refuse(series: bytes, toml: bytes, patch: bytes) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch) / "patches" / "one"
-        stand_in.write(home, {"patch.toml": toml, "0.25.0.patch": patch})
-        stand_in.write(Path(scratch), {SERIES: series})
-        try:
-            queue.load(Path(scratch))
-        except QueueError as error:
-            assert error.problems  # noqa: PT017
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("queue")
+
+
+def load_or_refuse(scratch: Path, series: bytes, toml: bytes, patch: bytes) -> None:
+    home = scratch / "patches" / "one"
+    stand_in.write(home, {"patch.toml": toml, "0.25.0.patch": patch})
+    stand_in.write(scratch, {SERIES: series})
+    with contextlib.suppress(QueueError):
+        queue.load(scratch)
 
 
 GOOD_SERIES = b'releases = ["0.25.0"]\nrevision = 1\npatches = ["one"]\n'
@@ -321,32 +323,32 @@ GOOD_TOML = b'title="t"\nwhy="w"\nrisk="r"\nremoval="r"\nvllm=">=0.25"\nswitch="
 
 
 @given(st.binary())
-def test_any_bytes_in_patch_toml(data: bytes) -> None:
-    load_or_refuse(GOOD_SERIES, data, SQRT["0.25.0"].encode())
+def test_any_bytes_in_patch_toml(scratch: Path, data: bytes) -> None:
+    load_or_refuse(scratch, GOOD_SERIES, data, SQRT["0.25.0"].encode())
 
 
 @given(st.binary())
-def test_any_bytes_after_a_good_patch_toml(data: bytes) -> None:
-    load_or_refuse(GOOD_SERIES, GOOD_TOML + data, SQRT["0.25.0"].encode())
+def test_any_bytes_after_a_good_patch_toml(scratch: Path, data: bytes) -> None:
+    load_or_refuse(scratch, GOOD_SERIES, GOOD_TOML + data, SQRT["0.25.0"].encode())
 
 
 @given(st.binary())
-def test_any_bytes_in_a_diff(data: bytes) -> None:
-    load_or_refuse(GOOD_SERIES, GOOD_TOML, data)
+def test_any_bytes_in_a_diff(scratch: Path, data: bytes) -> None:
+    load_or_refuse(scratch, GOOD_SERIES, GOOD_TOML, data)
 
 
 @given(st.binary())
-def test_any_bytes_in_the_series(data: bytes) -> None:
-    load_or_refuse(data, GOOD_TOML, SQRT["0.25.0"].encode())
+def test_any_bytes_in_the_series(scratch: Path, data: bytes) -> None:
+    load_or_refuse(scratch, data, GOOD_TOML, SQRT["0.25.0"].encode())
 
 
 @given(FIELD, VALUE)
-def test_any_value_in_a_field(field: str, value: object) -> None:
+def test_any_value_in_a_field(scratch: Path, field: str, value: object) -> None:
     table = {"title": "t", "why": "w", "risk": "r", "removal": "r", "vllm": ">=0.25"}
     table |= {"switch": "always", field: value}
     simple = not (isinstance(value, dict) or (isinstance(value, list) and value))
     data = stand_in.toml(table) if simple else stand_in.toml({**table, field: _flat(value)})
-    load_or_refuse(GOOD_SERIES, data.encode(), SQRT["0.25.0"].encode())
+    load_or_refuse(scratch, GOOD_SERIES, data.encode(), SQRT["0.25.0"].encode())
 
 
 def _flat(value: Any) -> Any:
