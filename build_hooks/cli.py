@@ -21,7 +21,6 @@ from build_hooks import docs, fetch, lock, plan, port, status, table
 from build_hooks.assemble import assemble, sha256
 from build_hooks.errors import BaseError, BuildError, LockError
 
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 

@@ -113,8 +113,9 @@ def _download(release: Version, directory: Path) -> None:
     bar.finish()
     if process.returncode != 0:
         raise BaseError(
-            f"vLLM {release} could not be fetched by pip:\n  {_reason(said)}\nCheck the release and "
-            "the network, or name a wheel file or a directory in NRL_VLLM_BASE."
+            f"vLLM {release} could not be fetched by pip:\n  {_reason(said)}\n"
+            "Check the release and the network, or name a wheel file or a directory in "
+            "NRL_VLLM_BASE."
         )
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 
 class Index:
@@ -40,7 +42,7 @@ def serve() -> Iterator[Index]:
     """Run an index on a free port."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name that the library calls
+        def do_GET(self) -> None:
             index.requests.append(self.path)
             name = self.path.rsplit("/", 1)[-1]
             if self.path == "/simple/vllm/":

@@ -91,9 +91,10 @@ class Tree:
         return process.stdout
 
 
-_PIP = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "{out}", ".")
-_BUILD = (sys.executable, "-m", "build", "--outdir", "{out}", ".")
-_UV = (sys.executable, "-m", "uv", "build", "--python", sys.executable, "--out-dir", "{out}", ".")
+PYTHON = sys.executable
+_PIP = (PYTHON, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "{out}", ".")
+_BUILD = (PYTHON, "-m", "build", "--outdir", "{out}", ".")
+_UV = (PYTHON, "-m", "uv", "build", "--python", PYTHON, "--out-dir", "{out}", ".")
 # "plain": without an environment of its own, which is the quickest.
 FRONT_ENDS: dict[str, tuple[str, ...]] = {
     "plain": (*_PIP, "--no-build-isolation"),
@@ -104,7 +105,7 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
     "build --sdist": (*_BUILD, "--no-isolation", "--sdist"),
     "uv build": _UV,
     "uv build --wheel": (*_UV, "--wheel"),
-    "python -m build_hooks": (sys.executable, "-m", "build_hooks", "build", "--out", "{out}"),
+    "python -m build_hooks": (PYTHON, "-m", "build_hooks", "build", "--out", "{out}"),
 }
 
 

@@ -48,7 +48,7 @@ if __name__ == "__main__":
 
 def sources(release: str) -> dict[str, str]:
     """Return the files of a release by path."""
-    public = release.split("+")[0]
+    public, _, _ = release.partition("+")
     newer = public != "0.25.0"
     imports = "import os\nimport re\n\nUNUSED = os, re\n" if newer else ""
     newest = public == "0.29.0"
@@ -76,7 +76,7 @@ PATCHES: dict[str, dict[str, str]] = {
      def forward(self, x):
 -        return math.sqrt(x)
 +        return math.sqrt(abs(x))
- 
+\x20
 --- a/vllm/engine/__init__.py
 +++ b/vllm/engine/__init__.py
 @@ -4,2 +4,3 @@
@@ -99,7 +99,7 @@ PATCHES: dict[str, dict[str, str]] = {
 +        from vllm.scaling import FACTOR
 +
 +        return FACTOR * x
- 
+\x20
 """,
         "0.29.0": """\
 --- /dev/null
@@ -114,7 +114,7 @@ PATCHES: dict[str, dict[str, str]] = {
 +        from vllm.scaling import FACTOR
 +
 +        return FACTOR * x
- 
+\x20
 """,
     },
     "head": {

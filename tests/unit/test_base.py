@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -17,11 +18,9 @@ from tests.support import stand_in
 
 
 def refused(path: Path) -> str:
+    opened = base.from_directory if path.is_dir() else base.from_wheel
     with pytest.raises(BaseError) as raised:
-        if path.is_dir():
-            base.from_directory(path)
-        else:
-            base.from_wheel(path)
+        opened(path)
     assert str(path) in str(raised.value)
     return str(raised.value)
 
@@ -254,8 +253,8 @@ def test_the_first_place_wins(tmp_path: Path) -> None:
 def test_the_active_environment_is_looked_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = f"{__import__('sys').version_info[0]}.{__import__('sys').version_info[1]}"
-    install(tmp_path / "lib" / f"python{version}" / "site-packages", "0.26.0")
+    version = "python{}.{}".format(*sys.version_info)
+    install(tmp_path / "lib" / version / "site-packages", "0.26.0")
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
     found = base.installed()
     assert found is not None

@@ -7,12 +7,15 @@ import runpy
 import sys
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from build_hooks import cli
 from tests.support import stand_in
-from tests.support.project import Project
+
+if TYPE_CHECKING:
+    from tests.support.project import Project
 
 ROOT = Path(__file__).parent.parent.parent
 PATCHES = list(stand_in.PATCHES)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from build_hooks import base, fetch, plan
 from build_hooks.errors import BaseError, BuildError, ConflictError, LockError
 from tests.support import stand_in
-from tests.support.project import Project
+
+if TYPE_CHECKING:
+    from tests.support.project import Project
 
 
 def make(setting: object = "", *present: str) -> plan.Plan:
@@ -24,8 +27,7 @@ def make(setting: object = "", *present: str) -> plan.Plan:
 
 def refused(setting: object = "", *present: str, kind: type[BuildError] = BaseError) -> str:
     with pytest.raises(kind) as raised:
-        plan.identify(plan.Settings(str(setting), present))
-        plan.make(plan.Settings(str(setting), present))
+        make(setting, *present)
     assert type(raised.value) is kind
     return str(raised.value)
 

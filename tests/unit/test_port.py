@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.version import Version
@@ -10,7 +11,9 @@ from packaging.version import Version
 from build_hooks import assemble, base, diff, port, queue
 from build_hooks.errors import BuildError, ConflictError
 from tests.support import stand_in
-from tests.support.project import Project
+
+if TYPE_CHECKING:
+    from tests.support.project import Project
 
 NEW = "0.30.0"
 TWIN = """
@@ -181,16 +184,16 @@ def test_refresh_gives_exact_lines_and_least_context(project: Project) -> None:
 --- a/vllm/models.py
 +++ b/vllm/models.py
 @@ -90,9 +93,9 @@
- 
+\x20
  class Model:
      def forward(self, x):
 -        return math.sqrt(x)
 +        return math.sqrt(abs(x))
- 
+\x20
      def scale(self, x):
          # Twice.
          return 2 * x
- 
+\x20
 """
     stand_in.write_patch(project.overlay, "sqrt", {"0.25.0": wide})
     text = refresh(project, 0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from build_hooks import base, queue, status
 from tests.support import stand_in
-from tests.support.project import Project
+
+if TYPE_CHECKING:
+    from tests.support.project import Project
 
 
 def outcomes(cells: list[status.Cell]) -> dict[str, list[str]]:

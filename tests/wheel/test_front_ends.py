@@ -54,20 +54,20 @@ def test_the_unpacked_sdist_gives_the_same_wheel(
     unpacked: source.Tree, built: Path, tmp_path: Path, front_end: str
 ) -> None:
     unpacked.build(front_end, tmp_path / "out")
-    assert digest((tmp_path / "out" / NAME)) == digest(built)
+    assert digest(tmp_path / "out" / NAME) == digest(built)
 
 
 def test_an_sdist_of_the_sdist_is_the_same(
     unpacked: source.Tree, sdist: Path, tmp_path: Path
 ) -> None:
     unpacked.build("build --sdist", tmp_path / "out")
-    assert digest((tmp_path / "out" / SDIST)) == digest(sdist)
+    assert digest(tmp_path / "out" / SDIST) == digest(sdist)
 
 
 def test_the_sdist_needs_no_setting(unpacked: source.Tree, built: Path, tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(unpacked.wheels.parent.parent)}
     unpacked.build("plain", tmp_path / "out", base="", env=env)
-    assert digest((tmp_path / "out" / NAME)) == digest(built)
+    assert digest(tmp_path / "out" / NAME) == digest(built)
 
 
 def test_the_sdist_is_for_one_release(unpacked: source.Tree, tmp_path: Path) -> None:
@@ -100,15 +100,13 @@ def test_every_kind_of_base_gives_the_same_modules(
         stand_in.write(environment.site_packages, files)
         env["VIRTUAL_ENV"] = str(environment.root)
     original.build("plain", tmp_path / "out", base=base, env=env)
-    assert digest((tmp_path / "out" / NAME)) == digest(built)
+    assert digest(tmp_path / "out" / NAME) == digest(built)
 
 
 @pytest.mark.parametrize("release", stand_in.RELEASES)
 def test_every_supported_release(original: source.Tree, tmp_path: Path, release: str) -> None:
     original.build("plain", tmp_path, base=original.wheel(release))
-    assert [path.name for path in tmp_path.iterdir()] == [
-        f"vllm_nemo-{release}.1-py3-none-any.whl"
-    ]
+    assert [path.name for path in tmp_path.iterdir()] == [f"vllm_nemo-{release}.1-py3-none-any.whl"]
 
 
 @pytest.mark.parametrize("front_end", ["plain", "uv build --wheel"])
@@ -126,4 +124,4 @@ def test_place_date_and_settings_do_not_show(
     shutil.copyfile(tree.wheel(), base)
     env = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "7", "HOSTNAME": "other"}
     moved.build(front_end, tmp_path / "out", base=base, env=env, umask=0o077)
-    assert digest((tmp_path / "out" / NAME)) == digest(built)
+    assert digest(tmp_path / "out" / NAME) == digest(built)
