@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import json
 import os
 import site
 import subprocess
@@ -31,14 +31,14 @@ PACKAGE = Path(__file__).absolute().parent
 START_FILES = {"vllm_nemo.pth": "import vllm_nemo\n", "vllm_nemo.start": "vllm_nemo:activate\n"}
 GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._guard:check")
 
-# What a new interpreter of this environment is like before it runs anything of its own.
+# What a new interpreter of this environment is like before it runs anything of its own. It imports
+# nothing, since the current directory is on its sys.path.
 _PROBE = """\
 import sys
 active = any(getattr(f, "__module__", None) == "vllm_nemo" for f in sys.meta_path)
 early = sorted(m for m in sys.modules if m == "vllm" or m.startswith("vllm."))
 found = getattr(sys.modules.get("vllm_nemo"), "__file__", None)
-import json
-print(json.dumps({"active": active, "early": early, "file": found}))
+print(ascii({"active": active, "early": early, "file": found}))
 """
 
 
@@ -184,8 +184,8 @@ def _start_up() -> Iterator[Check]:
             [*command, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True
         )
         # A .pth of somebody else may print.
-        answer = json.loads(process.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        answer = ast.literal_eval(process.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, SyntaxError, IndexError) as error:
         yield Check("new process", FAIL, f"{' '.join(command)} could not be asked: {error}")
         return
     if not answer["active"]:

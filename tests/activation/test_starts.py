@@ -88,7 +88,7 @@ def test_children_of_multiprocessing(
     shared: installed.Interpreter,
     tmp_path: Path,
     method: str,
-    parent_first: bool,  # noqa: FBT001
+    parent_first: bool,
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"""\

@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,7 @@ def manifest(
     served: Mapping[str, str] = SERVED,
     overlay: str = OVERLAY_VERSION,
     version: str = BASE_VERSION,
+    patches: Sequence[Mapping[str, Any]] = PATCHES,
 ) -> dict[str, Any]:
     """Make the manifest of an overlay that serves these files over those."""
     return {
@@ -156,7 +157,7 @@ def manifest(
             }
             for path, text in served.items()
         },
-        "patches": [dict(patch) for patch in PATCHES],
+        "patches": [dict(patch) for patch in patches],
     }
 
 
@@ -193,7 +194,11 @@ def write_vllm(
 
 
 def write_overlay(
-    directory: Path, *, stock: Mapping[str, str] = STOCK, served: Mapping[str, str] = SERVED
+    directory: Path,
+    *,
+    stock: Mapping[str, str] = STOCK,
+    served: Mapping[str, str] = SERVED,
+    patches: Sequence[Mapping[str, Any]] = PATCHES,
 ) -> None:
     """Install the overlay into a directory, laid out as the wheel is."""
     package = directory / "vllm_nemo"
@@ -201,7 +206,7 @@ def write_overlay(
     for name in ("vllm_nemo.pth", "vllm_nemo.start"):
         shutil.copyfile(OVERLAY / name, directory / name)
     write(package / "_modules", served)
-    (package / "manifest.json").write_text(json.dumps(manifest(stock, served)))
+    (package / "manifest.json").write_text(json.dumps(manifest(stock, served, patches=patches)))
     info = f"vllm_nemo-{OVERLAY_VERSION}.dist-info"
     write(
         directory,
