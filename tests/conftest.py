@@ -48,5 +48,7 @@ def vllm_env(request: pytest.FixtureRequest) -> Environment:
     release: str = request.param
     environment = Environment(release, request.config.getoption("--envs") / release)
     if not environment.python.exists():
-        pytest.fail(f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False)
+        pytest.fail(
+            f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False
+        )
     return environment

@@ -32,7 +32,7 @@ _ENGINE_SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a scenario ended: its exit status, its result (None if it wrote none), what it printed."""
+    """How a scenario ended: exit status, result (None if it wrote none), what it printed."""
 
     returncode: int
     result: Any
@@ -72,7 +72,7 @@ class Environment:
     def _run(
         self,
         script: Path,
-        overlay: bool,  # noqa: FBT001
+        overlay: bool,
         extra: dict[str, str],
         timeout: float,
         arguments: dict[str, Any],
@@ -80,7 +80,10 @@ class Environment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
-            caches = {"VLLM_CACHE_ROOT": f"{scratch}/vllm", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
+            caches = {
+                "VLLM_CACHE_ROOT": f"{scratch}/vllm",
+                "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
+            }
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
                 env={

