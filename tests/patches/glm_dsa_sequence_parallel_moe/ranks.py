@@ -169,7 +169,7 @@ def checkpoint(config: Any, kind: str) -> dict[str, torch.Tensor]:
         return index >= config.first_k_dense_replace and index % config.moe_layer_freq == 0
 
     weights = {"model.embed_tokens.weight": random("embed", VOCAB, HIDDEN)}
-    extra = {"mtp": "model.layers.%d." % config.num_hidden_layers, "eagle": "model."}.get(kind)
+    extra = {"mtp": f"model.layers.{config.num_hidden_layers}.", "eagle": "model."}.get(kind)
     if extra:
         for norm in ("enorm", "hnorm"):
             weights[f"{extra}{norm}.weight"] = 1 + random(norm, HIDDEN, scale=0.2)
@@ -335,14 +335,11 @@ def cases(stack: Stack, half: int) -> list[tuple[str, int, tuple[int, int]]]:
     """Label, first position and the halves' numbers of tokens of every forward pass."""
     listed = [(str(counts[half]), 0, counts) for counts in stack.counts]
     listed.append(("prompt", 0, (stack.prompt, stack.prompt)))
-    for step in range(stack.steps):
-        listed.append((f"decode {step}", stack.prompt + step, (1, 1)))
-    return listed
+    decoded = [(f"decode {step}", stack.prompt + step, (1, 1)) for step in range(stack.steps)]
+    return listed + decoded
 
 
-def rank_main(
-    scratch: Path, world: tuple[int, int], rank: int, configs: dict[str, Any]
-) -> None:
+def rank_main(scratch: Path, world: tuple[int, int], rank: int, configs: dict[str, Any]) -> None:
     dp_size, tp_size = world
     dp, tp = divmod(rank, tp_size)
     os.environ["VLLM_DIST_IDENT"] = str(rank)
