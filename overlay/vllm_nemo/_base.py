@@ -141,7 +141,9 @@ class Installed:
 
     def __init__(self, directory: Path) -> None:
         self.version = _version_in(directory)
-        self.owners = list(owners(directory))
+        owning = list(_owning(directory))
+        self.owners = [(name, version) for name, version, _ in owning]
+        self.distributions = [distribution for *_, distribution in owning]
         if self.version is None and self.owners:
             self.version = self.owners[0][1]
 
@@ -178,13 +180,7 @@ def release_of(version: str) -> str | None:
     return None if release is None else release[0]
 
 
-def owners(directory: Path) -> Iterator[tuple[str, str]]:
-    """Give name and version of each distribution that owns the ``vllm`` package at a directory."""
-    for name, version, _ in owning(directory):
-        yield name, version
-
-
-def owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]:
+def _owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]:
     """Give name, version and files of each distribution that owns ``vllm`` at a directory."""
     seen = set()
     for distribution in metadata.distributions():

@@ -132,7 +132,7 @@ def examine() -> Report:
     add(base)
     if report.directory is not None and report.installed is not None:
         report.checks += _release(manifest, report.installed, base)
-        report.checks += _files(manifest, report.directory)
+        report.checks += _files(manifest, report.directory, report.installed)
     states = _inspect.states(manifest, report.directory)
     add(_served(states))
     report.checks += _loaded(manifest)
@@ -288,13 +288,12 @@ def _release(manifest: Manifest, installed: _base.Installed, base: Check) -> Ite
     )
 
 
-def _files(manifest: Manifest, directory: Path) -> Iterator[Check]:
+def _files(manifest: Manifest, directory: Path, installed: _base.Installed) -> Iterator[Check]:
     """Tell whether somebody edits vLLM's files, and how far that reaches."""
-    owning = list(_base.owning(directory))
     stock = {(module.path, module.stock) for module in manifest.modules.values() if module.stock}
-    recorded = _record.compare(directory, [item for _, _, item in owning], stock)
-    names = [f"{name} {version}" for name, version, _ in owning]
-    if len(owning) > 1:
+    recorded = _record.compare(directory, installed.distributions, stock)
+    names = [f"{name} {version}" for name, version in installed.owners]
+    if len(names) > 1:
         yield _owners(directory, names, recorded)
     if not recorded.files:
         yield Check(
@@ -315,7 +314,7 @@ def _files(manifest: Manifest, directory: Path) -> Iterator[Check]:
         yield _patcher(locks, recorded.edited)
     shared = _record.shared(directory, recorded.edited)
     if shared:
-        yield _shared(directory, shared, owning[0][0], owning[0][1])
+        yield _shared(directory, shared, *installed.owners[0])
 
 
 def _owners(directory: Path, names: list[str], recorded: Recorded) -> Check:

@@ -53,11 +53,10 @@ def compare(
     should be whatever a RECORD says.
     """
     records = [_hashes(distribution) for distribution in distributions]
-    paths = sorted({path for record in records for path in record})
     differing: list[list[str]] = [[] for _ in records]
     edited = []
     files = 0
-    for path in paths:
+    for path in sorted({path for record in records for path in record}):
         try:
             content = directory.parent.joinpath(path).read_bytes()
         except OSError:
@@ -65,18 +64,18 @@ def compare(
         files += 1
         if (path, hashlib.sha256(content).hexdigest()) in known:
             continue
-        wanted = [record.get(path) for record in records]
-        wrong = [entry is not None and _differs(content, *entry) for entry in wanted]
-        for paths_of_one, is_wrong in zip(differing, wrong, strict=True):
-            if is_wrong:
-                paths_of_one.append(path)
-        if sum(wrong) == len([entry for entry in wanted if entry is not None]):
+        is_somebodys = False
+        for record, wrong in zip(records, differing, strict=True):
+            if path not in record:
+                continue
+            algorithm, digest = record[path]
+            if hashlib.new(algorithm, content).digest() == digest:
+                is_somebodys = True
+            else:
+                wrong.append(path)
+        if not is_somebodys:
             edited.append(path)
     return Recorded(files, tuple(map(tuple, differing)), tuple(edited))
-
-
-def _differs(content: bytes, algorithm: str, digest: bytes) -> bool:
-    return hashlib.new(algorithm, content).digest() != digest
 
 
 def _hashes(distribution: metadata.Distribution) -> Mapping[str, tuple[str, bytes]]:
