@@ -89,14 +89,10 @@ class Node:
 
     @property
     def vllm(self) -> str:
-        """The vLLM there, with the distributions that own it."""
-        if self.answer.get("vllm"):
-            return ", ".join(self.answer["vllm"])
-        found = self.report.get("vllm")
-        if not found:
-            return NONE
-        owners = ", ".join(found["distributions"])
-        return f"{found['version']} ({owners})" if owners else f"{found['version']}"
+        """The distributions that own vLLM there, or its version where none does."""
+        found = self.report.get("vllm") or {}
+        owners = self.answer.get("vllm") or found.get("distributions")
+        return ", ".join(owners) if owners else found.get("version") or NONE
 
     @property
     def overlay(self) -> str:

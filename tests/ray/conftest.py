@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,6 +25,8 @@ from tests.support import installed
 RAY = "ray==2.60.0"
 START_SECONDS = 120
 
+_PR_SET_PDEATHSIG = 1
+
 # All on the loopback interface. Ray would take 127.0.0.1 for the machine's outer address.
 ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 7))
 
@@ -40,9 +44,7 @@ class Cluster:
         # Not in pytest's directory: the path of a socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="ray-"))
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
-        with socket.socket() as probe:
-            probe.bind((ADDRESSES[0], 0))
-            self.address = f"{ADDRESSES[0]}:{probe.getsockname()[1]}"
+        self.address = f"{ADDRESSES[0]}:{_free_port()}"
         # A home of its own and no token: other clusters of this machine are not to be disturbed.
         self.env = {
             "HOME": str(self.directory),
@@ -80,6 +82,7 @@ class Cluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 (pytest has one thread)
             )
 
     def wait(self) -> None:
@@ -130,6 +133,21 @@ class Cluster:
         for process in self.nodes.values():
             process.wait(20)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    # Also when pytest is killed, and no fixture is torn down.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _free_port() -> int:
+    """Return a port that is free on all interfaces, below those that the system hands out."""
+    for port in random.sample(range(15000, 32000), 1000):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind(("::", port))
+            return port
+    pytest.fail("no port is free")
 
 
 def _descendants(pid: int) -> list[int]:

@@ -21,7 +21,7 @@ def test_nodes_that_hold_and_agree(cluster: Cluster, environments: Environments)
     for row, address in zip(rows, (HEAD, SECOND), strict=True):
         cells = re.split("  +", row)
         assert cells[:2] == [address, str(environments.good.python)]
-        assert cells[3:] == ["0.29.0 (vllm 0.29.0)", VERSION, "yes", "3 of 3", "holds"]
+        assert cells[3:] == ["vllm 0.29.0", VERSION, "yes", "3 of 3", "holds"]
     assert asked.text.endswith("\nThe overlay holds on 2 nodes, which agree.\n")
 
 
@@ -68,7 +68,7 @@ def test_a_node_without_the_overlay_says_what_it_has(broken: Asked) -> None:
     node = broken.nodes[BARE]
     assert node["vllm"] == "vllm 0.29.0"
     assert "vllm-nemo is not installed" in node["problem"]
-    assert "overlay" in node["differs"]
+    assert node["differs"] == ["overlay"]
 
 
 def test_a_node_that_is_switched_off(broken: Asked) -> None:

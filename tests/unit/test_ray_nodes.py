@@ -30,7 +30,7 @@ def test_nodes_that_agree() -> None:
     cluster = Cluster((_node("a"), _node("b")))
     assert cluster.holds
     assert cluster.differences == ()
-    assert [node.vllm for node in cluster.nodes] == ["0.29.0 (vllm 0.29.0)"] * 2
+    assert [node.vllm for node in cluster.nodes] == ["vllm 0.29.0"] * 2
 
 
 def test_the_most_common_answer_is_the_usual_one() -> None:
@@ -74,6 +74,13 @@ def test_nodes_that_agree_on_being_broken_do_not_hold() -> None:
 
 def test_no_nodes_do_not_hold() -> None:
     assert not Cluster(()).holds
+
+
+def test_a_node_without_the_overlay_may_have_the_same_vllm() -> None:
+    answer = {"python": "3.12.3", "interpreter": "/python", "vllm": ["vllm 0.29.0"], "report": None}
+    cluster = Cluster((_node("a"), Node("b", "b", answer, problem="vllm-nemo is not installed")))
+    assert [difference.what for difference in cluster.differences] == ["overlay"]
+    assert Node("c", "c", {"python": "3.12.3", "vllm": [], "report": None}).vllm == "none"
 
 
 def test_an_older_doctor_is_understood() -> None:
