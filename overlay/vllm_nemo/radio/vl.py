@@ -79,9 +79,7 @@ def apply_final_layernorm(model: nn.Module, features: torch.Tensor) -> torch.Ten
 
 
 def load_final_layernorm(
-    model: nn.Module,
-    weights: Weights,
-    multimodal: bool,  # noqa: FBT001 - named as in vLLM's loader, whose local it is
+    model: nn.Module, weights: Weights, *, multimodal: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Load the final LayerNorm's weight and bias ``(width,)``; yield everything else.
 
