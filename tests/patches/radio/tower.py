@@ -242,7 +242,7 @@ def random_streams():
             model.load_weights([(name, tables[fmt][name]) for fmt, name in batch])
         if vllm_tower.right(model, SECOND) != len(reference.in_vllm(SECOND)):
             wrong.append(index)
-    return {"wrong": wrong, "names": {fmt: list(tables[fmt]) for fmt in FORMATS}}
+    return {"streams": index + 1, "wrong": wrong}
 
 
 PARTS = {
@@ -253,5 +253,5 @@ PARTS = {
     "random": random_streams,
 }
 written = {part: PARTS[part]() for part in arguments["parts"]}
-written["parameters"] = len(reference.in_vllm(FIRST))
+written["stream"] = {fmt: [name for name, _ in stream(FIRST, fmt)] for fmt in FORMATS}
 Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(written))

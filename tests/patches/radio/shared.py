@@ -1,0 +1,43 @@
+"""What the tests of the three RADIO patches share: the scenarios, each run once, and their keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TOWER = HERE / "tower.py"
+ENGINE = HERE / "engine.py"
+RANKS = HERE / "ranks.py"
+
+FORMATS = ("legacy", "remote", "transformers", "hybrid")
+DTYPES = ("float32", "bfloat16")
+KINDS = ("image", "video", "packed")
+PARAMETERS = 32  # of the two-layer tower
+
+# Greatest difference from transformers behind the bf16 projector, whose two matrix products round
+# differently: features are of scale 2 to 6. Loading one parameter wrongly shows as more than 1.
+ROUNDING = 0.25
+WRONG = 1.0
+
+
+def tower(vllm_env, *, overlay, device="cpu"):
+    parts = ["formats", "scales", "layerwise", "names"]
+    arguments = {"device": device, "dtypes": list(DTYPES), "parts": parts}
+    return vllm_env.scenario(TOWER, overlay=overlay, **arguments).ok()
+
+
+def engine(vllm_env, *, overlay, device="cpu"):
+    return vllm_env.scenario(ENGINE, overlay=overlay, device=device).ok()
+
+
+def same(judged):
+    """Whether features are transformers' bit by bit, for every kind of input."""
+    return all(kind["equal"] for kind in judged["features"].values())
+
+
+def least_difference(compared):
+    return min(kind["difference"] for kind in compared.values())
+
+
+def difference(compared):
+    return max(kind["difference"] for kind in compared.values())
