@@ -138,17 +138,22 @@ def oracle_features(oracle, weights, given, *, norm=True):
     captured = []
     hook = layers.register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0]))
     tower = oracle.vision_model
-    result = {}
+    shuffled, result = {}, {}
     for name, pixels in given.items():
+        captured.clear()
         if name == "packed":
             grid = reference.grid(DEVICE)
             result[name] = torch.cat(oracle.get_image_features(pixels, grid).pooler_output)
         else:
             side = pixels.shape[-1] // reference.PATCH
-            images = reference.tubelets(pixels) if name in VIDEOS else pixels
-            result[name] = oracle.project_vision_features(tower(images).features, side, side)
+            # Cut as vLLM does, since a matrix product of another size may round differently.
+            parts = pixels.split(128)
+            images = map(reference.tubelets, parts) if name in VIDEOS else parts
+            result[name] = torch.cat(
+                [oracle.project_vision_features(tower(i).features, side, side) for i in images]
+            )
+        shuffled[name] = torch.cat(captured)
     hook.remove()
-    shuffled = dict(zip(result, captured, strict=True))
     return shuffled, result
 
 
