@@ -42,10 +42,9 @@ def test_scales_and_the_engines_own_refit(vllm_env):
                 assert shared.difference(judged["features"]) < TOLERANCE["float32"], case
 
 
-@pytest.mark.parametrize("way", ["direct", "transfer"])
-@pytest.mark.parametrize("fmt", shared.FORMATS)
-def test_an_engine_is_refitted_in_every_format(vllm_env, fmt, way):
-    overlay = shared.engine(vllm_env, overlay=True, device="cuda")[f"{way} {fmt}"]
+@pytest.mark.parametrize("step", shared.STEPS)
+def test_an_engine_is_refitted_step_after_step(vllm_env, step):
+    overlay = shared.engine(vllm_env, overlay=True, device="cuda")[step]
     assert shared.difference(overlay["features"]) < TOLERANCE["bfloat16"]
-    stock = shared.engine(vllm_env, overlay=False, device="cuda")[f"{way} {fmt}"]
+    stock = shared.engine(vllm_env, overlay=False, device="cuda")[step]
     assert shared.least_difference(stock["features"]) > shared.WRONG

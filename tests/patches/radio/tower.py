@@ -1,7 +1,7 @@
 """Scenario: RADIO towers of vLLM, refitted in many ways, against transformers' on the same weights.
 
-``device``: where. ``dtypes``: for the formats' comparison; the rest runs in fp32. ``streams``:
-random streams to load, as the tests' hypothesis made them.
+``device``: where. ``dtypes``: for the comparison of formats; the rest is in fp32. ``parts``: what to
+run. ``streams``: a file of random streams to load, as the tests' hypothesis made them.
 """
 
 from __future__ import annotations
@@ -234,15 +234,16 @@ def random_streams():
     """Streams of every order, cut and mixture of formats; those after which a weight is wrong."""
     wrong = []
     model = make()
+    streams = json.loads(Path(arguments["streams"]).read_text())
     tables = {fmt: dict(stream(SECOND, fmt)) for fmt in FORMATS}
-    for index, given in enumerate(json.loads(Path(arguments["streams"]).read_text())):
+    for index, given in enumerate(streams):
         vllm_tower.noise(model)
-        model.__dict__.pop("_nemo_layer_scales", None)
+        model.__dict__.pop("_nemo_layer_scales", None)  # as new
         for batch in given:
             model.load_weights([(name, tables[fmt][name]) for fmt, name in batch])
         if vllm_tower.right(model, SECOND) != len(reference.in_vllm(SECOND)):
             wrong.append(index)
-    return {"streams": index + 1, "wrong": wrong}
+    return {"streams": len(streams), "wrong": wrong}
 
 
 PARTS = {
@@ -253,5 +254,4 @@ PARTS = {
     "random": random_streams,
 }
 written = {part: PARTS[part]() for part in arguments["parts"]}
-written["stream"] = {fmt: [name for name, _ in stream(FIRST, fmt)] for fmt in FORMATS}
 Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(written))

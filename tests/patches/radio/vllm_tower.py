@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+from types import SimpleNamespace
 
 import reference
 import torch
@@ -67,6 +68,7 @@ def make(config, device, dtype, layers=LAYERS, **options):
         torch.set_default_dtype(previous)
     with torch.device(device):
         record_metadata_for_reloading(model)
+    model.model_dtype = dtype
     noise(model)
     for module in model.modules():
         if device == "cpu" and hasattr(module, "quant_method"):
@@ -101,7 +103,8 @@ def layerwise(model, device):
         initialize_layerwise_reload(model)
     yield
     with torch.device(device):
-        finalize_layerwise_reload(model, None)
+        # All that is read of the model's config is the dtype for attention layers.
+        finalize_layerwise_reload(model, SimpleNamespace(dtype=model.model_dtype))
 
 
 def right(model, state):

@@ -24,9 +24,9 @@ def test_the_norm_is_on_once_they_have(vllm_env):
     assert shared.difference(judged["features"]) < shared.ROUNDING
 
 
-@pytest.mark.parametrize("way", ["direct", "transfer"])
-def test_images_video_and_more_frames_than_fit_a_micro_batch(vllm_env, way):
-    judged = shared.engine(vllm_env, overlay=True)[f"{way} remote"]
+@pytest.mark.parametrize("step", ["direct legacy", "transfer remote"])
+def test_images_video_and_more_frames_than_fit_a_micro_batch(vllm_env, step):
+    judged = shared.engine(vllm_env, overlay=True)[step]
     assert judged["shuffled"].keys() == LARGE
     assert shared.difference(judged["shuffled"]) == 0
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from tests.patches.radio import shared
 
@@ -74,16 +73,15 @@ def test_details_of_loading(vllm_env):
     assert result["3-D token"] == "refused"
 
 
-@pytest.mark.parametrize("way", ["direct", "transfer"])
-@pytest.mark.parametrize("fmt", shared.FORMATS)
-def test_an_engine_is_refitted_in_every_format(vllm_env, fmt, way):
-    """Two trainers' steps with different weights: tower, projector and final norm."""
-    overlay = shared.engine(vllm_env, overlay=True)[f"{way} {fmt}"]
+@pytest.mark.parametrize("step", shared.STEPS)
+def test_an_engine_is_refitted_step_after_step(vllm_env, step):
+    """Tower, projector and final norm, in both ways, with weights that differ from step to step."""
+    overlay = shared.engine(vllm_env, overlay=True)[step]
     assert overlay["batches"] >= 20
     assert shared.difference(overlay["shuffled"]) == 0
     assert shared.difference(overlay["features"]) < shared.ROUNDING
     assert overlay["warnings"] == []
-    stock = shared.engine(vllm_env, overlay=False)[f"{way} {fmt}"]
+    stock = shared.engine(vllm_env, overlay=False)[step]
     assert shared.least_difference(stock["features"]) > shared.WRONG
 
 
@@ -120,39 +118,8 @@ def test_two_ranks_hold_their_shards(vllm_env):
             assert judged["difference"] < 1e-4
 
 
-def test_random_streams_give_the_same_tower(vllm_env, tmp_path):
-    """Any order, any cut into batches, each weight in any format and some twice."""
-    names = shared.tower(vllm_env, overlay=True)["stream"]
-    # A weight of transformers' is one name in each split format, at the same place of the stream.
-    split = list(zip(*(names[fmt] for fmt in ("remote", "transformers", "hybrid")), strict=True))
-    formats = ("remote", "transformers", "hybrid")
-    streams = []
-
-    @st.composite
-    def stream(draw):
-        places = list(range(len(split)))
-        places += draw(st.lists(st.sampled_from(places), max_size=12))
-        pairs = []
-        for place in draw(st.permutations(places)):
-            choice = draw(st.integers(0, 2))
-            pairs.append((formats[choice], split[place][choice]))
-        if draw(st.booleans()):
-            extra = draw(st.lists(st.sampled_from(names["legacy"]), max_size=12))
-            pairs = [("legacy", name) for name in extra] + pairs
-        cuts = sorted(draw(st.lists(st.integers(0, len(pairs)), max_size=30)))
-        return [pairs[a:b] for a, b in zip([0, *cuts], [*cuts, len(pairs)], strict=True)]
-
-    @settings(max_examples=40, phases=[Phase.generate], database=None, deadline=None)
-    @given(stream())
-    def collect(batches):
-        streams.append(batches)
-
-    collect()
-    path = tmp_path / "streams.json"
-    path.write_text(json.dumps(streams))
-    outcome = vllm_env.scenario(
-        shared.TOWER, overlay=True, device="cpu", dtypes=[], parts=["random"], streams=str(path)
-    )
-    result = outcome.ok()["random"]
+def test_random_streams_give_the_same_tower(vllm_env):
+    result = shared.tower(vllm_env, overlay=True)["random"]
+    streams = json.loads(Path(shared.random_streams()).read_text())
     assert result["streams"] == len(streams) >= 20
     assert not result["wrong"], streams[result["wrong"][0]]
