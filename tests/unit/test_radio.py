@@ -68,8 +68,13 @@ class Tower(Module):
     def named_parameters(self):
         return self.parameters.items()
 
-    def get_parameter(self, name):
-        return self.parameters[name]
+    def get_submodule(self, owner):
+        leaves = {
+            n.rpartition(".")[2]: p
+            for n, p in self.parameters.items()
+            if n.rpartition(".")[0] == owner
+        }
+        return Module(**leaves)
 
     def load_weights(self, weights):
         """The loop of vLLM's loader, for names that it knows, behind both patches' generators."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     import torch
     from torch import nn
+    from vllm.model_executor.model_loader.reload.types import LayerReloadingInfo
+
+# What the layerwise refit calls the loaders that it wraps around others.
+_WRAPPER = "online_process_loader"
 
 
 def load(module: nn.Module, name: str, weight: torch.Tensor) -> None:
@@ -38,6 +42,17 @@ def load(module: nn.Module, name: str, weight: torch.Tensor) -> None:
 def fill(module: nn.Module, name: str, value: float) -> None:
     """Set every element of a module's own parameter ``name``."""
     _lasting(module, name).data.fill_(value)
+
+
+def free(module: nn.Module, name: str) -> None:
+    """Take the wrapper of a layerwise refit that is over off a parameter's weight loader.
+
+    From 0.27.0 the refit leaves tensors called ``bias`` where they are, and its wrapper stays on
+    them if their module got nothing. A weight that is then loaded directly is dropped silently.
+    """
+    parameter = getattr(module, name)
+    if _is_wrapper(getattr(parameter, "weight_loader", None)) and not _info(module).can_load():
+        parameter.weight_loader = _loader(parameter)
 
 
 def hand_over(module: nn.Module, names: AbstractSet[str]) -> None:
@@ -61,24 +76,29 @@ def _lasting(module: nn.Module, name: str) -> torch.nn.Parameter:
 
 def _kept_aside(module: nn.Module) -> dict[str, torch.nn.Parameter] | None:
     """Return the parameters that a layerwise refit has put aside; None if none is under way."""
-    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
-
-    info = get_layerwise_info(module)
+    info = _info(module)
     if not info.can_load() or info.kernel_tensors is None:
         return None
     parameters: dict[str, torch.nn.Parameter] = info.kernel_tensors[0]
     return parameters
 
 
-def _loader(tensor: torch.nn.Parameter) -> Callable[..., object]:
-    """Return a parameter's own weight loader.
+def _info(module: nn.Module) -> LayerReloadingInfo:
+    """Return what vLLM notes of a module for a layerwise refit."""
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
-    From 0.27.0 the layerwise refit leaves tensors called ``bias`` where they are, and its wrapper
-    stays on them when their module got nothing; that wrapper would drop the weight.
-    """
+    return get_layerwise_info(module)
+
+
+def _loader(tensor: torch.nn.Parameter) -> Callable[..., object]:
+    """Return a parameter's own weight loader, without the wrapper of a layerwise refit."""
     from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
     loader: Callable[..., object] = getattr(tensor, "weight_loader", default_weight_loader)
-    while getattr(loader, "__name__", None) == "online_process_loader":
+    while _is_wrapper(loader):
         loader = loader.__wrapped__  # type: ignore[attr-defined]
     return loader
+
+
+def _is_wrapper(loader: object) -> bool:
+    return getattr(loader, "__name__", None) == _WRAPPER

@@ -84,11 +84,15 @@ def translate_tower(
         if target is None or target.parameter not in parameters:
             if names.is_expected(name) and not _is_cut_off(tower, name):
                 unmatched.append(name)
-        elif target.shard is None:
+            continue
+        # Looked up anew each time: vLLM's own refit replaces parameters as it goes.
+        owner, _, leaf = target.parameter.rpartition(".")
+        module = tower.get_submodule(owner)
+        pieces.free(module, leaf)
+        if target.shard is None:
             yield names.legacy(target.parameter), weight
         else:
-            # Looked up anew each time: vLLM's own refit replaces parameters as it goes.
-            parameter = tower.get_parameter(target.parameter)
+            parameter = getattr(module, leaf)
             parameter.weight_loader(parameter, weight, target.shard)
             loaded.add(target.parameter)
     report(tower, unmatched, "RADIO vision tower")

@@ -297,6 +297,16 @@ def refits():
         engine.direct([(f"{NORM['transformers']}.{leaf}", first.norm[leaf])])
         judge(f"direct, norm's {leaf}", first, norm=leaf == "bias")
 
+    # With the other defects set right by hand, what is left is the norm's.
+    engine.direct(second.pairs("legacy"))
+    with torch.no_grad():
+        for index, layer in enumerate(model.vision_model.model.encoder.layers):
+            for number in (1, 2):
+                value = second.tower[f"encoder.layer.{index}.layer_scale{number}.lambda1"]
+                getattr(layer, f"ls{number}").copy_(value)
+    for norm in (True, False):
+        judge(f"only the norm's defect, norm={norm}", second, norm=norm)
+
     # The formats' differences are the tower scenario's; here each is one more trainer's step.
     for way, fmt, weights in STEPS:
         batches = getattr(engine, way)(weights.pairs(fmt))
@@ -316,16 +326,6 @@ def refits():
     engine.transfer([(f"{NORM['remote']}.bias", first.norm["bias"])])
     mixed = Weights(tower, third.projector, {**third.norm, "bias": first.norm["bias"]})
     judge("transfer, norm's bias", mixed)
-
-    # With the other defects set right by hand, what is left is the norm's.
-    engine.direct(second.pairs("legacy"))
-    with torch.no_grad():
-        for index, layer in enumerate(model.vision_model.model.encoder.layers):
-            for number in (1, 2):
-                value = second.tower[f"encoder.layer.{index}.layer_scale{number}.lambda1"]
-                getattr(layer, f"ls{number}").copy_(value)
-    for norm in (True, False):
-        judge(f"only the norm's defect, norm={norm}", second, norm=norm)
 
 
 def generate():

@@ -1,7 +1,7 @@
-"""Scenario: RADIO towers of vLLM, refitted in many ways, against transformers' on the same weights.
+"""Scenario: vLLM's RADIO towers, refitted in many ways, against transformers'.
 
-``device``: where. ``dtypes``: for the comparison of formats; the rest is in fp32. ``parts``: what to
-run. ``streams``: a file of random streams to load, as the tests' hypothesis made them.
+``device``: where. ``dtypes``: for the comparison of formats; the rest is in fp32. ``parts``: what
+to run. ``streams``: a file of random streams to load, as the tests' hypothesis made them.
 """
 
 from __future__ import annotations
@@ -171,6 +171,8 @@ def layerwise():
     refit(model, [p for p in stream(SECOND, "legacy") if p[0].endswith(".ls2")])
     mixed = {n: SECOND[n] if is_scale(n) else v for n, v in FIRST.items()}
     result["then ls2"] = judge(model, mixed)
+    vllm_tower.load(model, stream(FIRST, "hybrid"))
+    result["direct calls after a partial one"] = judge(model, FIRST)
 
     model = make()
     vllm_tower.load(model, stream(FIRST, "transformers"))

@@ -42,7 +42,10 @@ def test_the_engines_own_refit_takes_every_format(vllm_env, fmt, again):
     assert stock["right"] == STOCK[fmt]
 
 
-@pytest.mark.parametrize("case", ["after direct calls", "before direct calls"])
+MIXED = ("after direct calls", "before direct calls", "direct calls after a partial one")
+
+
+@pytest.mark.parametrize("case", MIXED)
 def test_both_ways_of_refitting_follow_each_other(vllm_env, case):
     judged = shared.tower(vllm_env, overlay=True)["layerwise"][case]
     assert judged["right"] == shared.PARAMETERS
