@@ -24,6 +24,7 @@ arguments = json.loads(sys.argv[1])
 DEVICE = arguments["device"]
 DTYPE = torch.bfloat16
 LIMIT = 2_000_000
+WITH_OVERLAY = os.environ.get("NRL_VLLM_OVERLAY") != "off"
 SCRATCH = Path(tempfile.mkdtemp())
 PROJECTORS = {
     "legacy": ("mlp1.0", "mlp1.1", "mlp1.3"),
@@ -379,11 +380,10 @@ def others():
     text_only = build(str(SCRATCH / "model"), **no_images)
     result["text only"] = attempt(lambda: text_only.load_weights(first.pairs("remote")))
 
+    # The overlay finds some of the values in the vision config, too.
+    moved = ("norm_mean", "norm_std", "patch_size") if WITH_OVERLAY else ()
     directory = checkpoint.write(
-        SCRATCH / "flat",
-        mtp_layers=1,
-        vision=checkpoint.flat_vision(),
-        without=("norm_mean", "norm_std", "patch_size"),
+        SCRATCH / "flat", mtp_layers=1, vision=checkpoint.flat_vision(), without=moved
     )
     flat = attempt(lambda: build(directory))
     if not isinstance(flat, str):

@@ -105,6 +105,7 @@ def test_a_flat_vision_config_is_understood_or_refused_with_advice(vllm_env):
     assert "lacks what vLLM's Nemotron VL reads: template. Add these" in overlay["flat, lacking"]
     stock = shared.engine(vllm_env, overlay=False)["others"]
     assert stock["flat"].startswith("AttributeError: ")
+    assert "'args'" in stock["flat"]
 
 
 def test_two_ranks_hold_their_shards(vllm_env):
