@@ -74,6 +74,8 @@ def run(rank, device, scratch):
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
+        # What vLLM's CPU worker names the ranks' shared memory by.
+        os.environ["VLLM_DIST_IDENT"] = Path(scratch).name
         torch.multiprocessing.spawn(run, (arguments["device"], scratch), WORLD)
         results = [json.loads(Path(scratch, f"{rank}.json").read_text()) for rank in range(WORLD)]
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(results))
