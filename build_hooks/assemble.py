@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,7 @@ def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay
         if not patch.needed(base.version):
             if patch.id in present:
                 raise BuildError(
-                    f"NRL_VLLM_PRESENT names {patch.id}, but {base.version} needs it not: "
+                    f"NRL_VLLM_PRESENT names {patch.id}, but {base.version} does not need it: "
                     f"{patch.reason(base.version)}"
                 )
             outcomes.append(Outcome(patch, NOT_NEEDED, reason=patch.reason(base.version)))
@@ -138,9 +139,9 @@ class Tree:
 
     def displaced_by(self, file: diff.FileDiff, hunk: int) -> str | None:
         """Name the earlier patch whose change has taken a hunk's place away."""
-        if not hunk:
-            return None
-        single = diff.FileDiff(file.path, file.added, (file.hunks[hunk - 1],))
+        # Hunk 0 is the file as a whole: a file that the patch adds, or that must be there.
+        hunks = (file.hunks[hunk - 1],) if hunk else file.hunks
+        single = diff.FileDiff(file.path, file.added, hunks)
         fitted = _fits(single, self.stock(file.path))
         for patch, _, content in self._history.get(file.path, ()):
             fits = _fits(single, content)
@@ -155,8 +156,11 @@ class Tree:
         for path, history in sorted(self._history.items()):
             patch, variant, content = history[-1]
             try:
-                compile(content, path, "exec", dont_inherit=True)
-            except (SyntaxError, ValueError) as error:
+                with warnings.catch_warnings():
+                    # What the compiler thinks of upstream's own lines is no news here.
+                    warnings.simplefilter("ignore")
+                    compile(content, path, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 message = f"the patched file does not compile: {error}"
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAXIMUM_BYTES = 16 << 20
 _OURS = "vllm-nemo"
 # What zipfile raises for members that are not what the directory says.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
 class Base(Protocol):
@@ -150,8 +150,6 @@ def from_wheel(path: Path) -> WheelBase:
     metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
     if len(metadata) != 1:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
-    if "vllm/__init__.py" not in names:
-        raise BaseError(f"{path} is a wheel of something else: it contains no vllm/__init__.py")
     try:
         text = archive.read(metadata[0]).decode()
     except _DAMAGE as error:
@@ -159,15 +157,20 @@ def from_wheel(path: Path) -> WheelBase:
     name, version = _identity(text, str(path))
     if name == _OURS:
         raise BaseError(f"{path} is vllm-nemo itself; a base is the vLLM below it")
+    if "vllm/__init__.py" not in names:
+        raise BaseError(f"{path} is a wheel of something else: it contains no vllm/__init__.py")
     return WheelBase(path, name, version, metadata[0].removesuffix("/METADATA"), archive)
 
 
 def _identity(metadata: str, where: str) -> tuple[str, Version]:
     headers = HeaderParser().parsestr(metadata)
+    name = canonicalize_name(headers["Name"] or "")
+    if not name:
+        raise BaseError(f"{where}: its metadata give no name")
     try:
-        return canonicalize_name(headers["Name"] or ""), Version(headers["Version"] or "")
+        return name, Version(headers["Version"] or "")
     except InvalidVersion as error:
-        raise BaseError(f"{where}: its METADATA has no valid version ({error})") from error
+        raise BaseError(f"{where}: its metadata give no valid version ({error})") from error
 
 
 def from_directory(path: Path) -> DirectoryBase:
@@ -287,8 +290,9 @@ def _editable_root(dist_info: Path) -> Path | None:
     """Return the source directory of an editable install (PEP 610), None for any other."""
     try:
         data = json.loads((dist_info / "direct_url.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        if not data["dir_info"]["editable"]:
+            return None
+        return Path(url2pathname(urlsplit(data["url"]).path))
+    except (OSError, ValueError, KeyError, TypeError):
+        # No such file, or one that speaks of an archive, a repository, or nothing at all.
         return None
-    if not data.get("dir_info", {}).get("editable"):
-        return None
-    return Path(url2pathname(urlsplit(data["url"]).path))

@@ -19,12 +19,10 @@ from packaging.version import InvalidVersion, Version
 from build_hooks import base as bases
 from build_hooks import docs, fetch, lock, plan, port, status, table
 from build_hooks.assemble import assemble, sha256
-from build_hooks.errors import BaseError, BuildError
-
-_PAGES = plan.ROOT / "docs" / "patches"
+from build_hooks.errors import BaseError, BuildError, LockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from build_hooks.queue import Patch, Queue
 
@@ -94,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _open(setting: str, wheels: Path | None) -> bases.Base:
     """Open a base that is named as in ``NRL_VLLM_BASE``."""
-    path = Path(setting)
+    path = Path(setting).expanduser()
     if setting == "installed":
         found = bases.installed()
         if found is None:
@@ -104,12 +102,16 @@ def _open(setting: str, wheels: Path | None) -> bases.Base:
         return bases.from_directory(path)
     if path.is_file():
         return bases.from_wheel(path)
-    try:
-        release = Version(setting)
-    except InvalidVersion:
-        raise BaseError(f"{setting!r} is neither on disk nor a release") from None
+    release = _release(setting)
     known = lock.load(plan.OVERLAY, release)
     return bases.from_wheel(fetch.wheel(release, known.wheels if known else {}, wheels))
+
+
+def _release(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise BaseError(f"{text!r} is neither on disk nor a release such as 0.29.0") from None
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -136,17 +138,26 @@ def _build(options: argparse.Namespace) -> int:
 def _lock(options: argparse.Namespace) -> int:
     """Record what the supported releases' builds read and make."""
     queue = plan.load_queue()
-    releases = [Version(text) for text in options.releases] or queue.releases
+    releases = [_release(text) for text in options.releases] or queue.releases
     for release in releases:
         if release not in queue.releases:
             raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
     for release in releases:
         path = fetch.wheel(release, {}, options.wheels)
-        known = lock.load(plan.OVERLAY, release)
-        wheels = {**(known.wheels if known else {}), path.name: sha256(path.read_bytes())}
+        wheels = {**_locked_wheels(release), path.name: sha256(path.read_bytes())}
         file = lock.write(plan.OVERLAY, assemble(queue, bases.from_wheel(path)), wheels)
         print(f"{release}: {file.relative_to(plan.ROOT)}")
     return 0
+
+
+def _locked_wheels(release: Version) -> Mapping[str, str]:
+    """Return the hashes of wheels that are kept when a release is locked anew."""
+    try:
+        known = lock.load(plan.OVERLAY, release)
+    except LockError:
+        # A lock that cannot be read says to run this command.
+        return {}
+    return known.wheels if known else {}
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -171,6 +182,10 @@ def _port(options: argparse.Namespace) -> int:
     carried = port.port(queue, old, new, plan.OVERLAY / "patches", scratch)
     rows = [(c.patch, c.outcome, c.remark) for c in carried]
     print(table.render(("patch", f"on {new.version}", "remark"), rows))
+    release = Version(new.version.base_version)
+    if release not in queue.releases:
+        hint = f"Add {release} to `releases` in overlay/series.toml before you refresh or lock."
+        print(hint, file=sys.stderr)
     return 1 if any(c.outcome in (port.MERGED, port.UPSTREAM) for c in carried) else 0
 
 
@@ -207,7 +222,7 @@ def _lint(_: argparse.Namespace) -> int:
     ]
     faults += [
         f"{path.relative_to(plan.ROOT)} is not fresh: python -m build_hooks docs"
-        for path in docs.stale(docs.pages(queue, plan.ROOT), _PAGES)
+        for path in docs.stale(docs.pages(queue, plan.ROOT), plan.ROOT)
     ]
     for fault in faults:
         print(fault, file=sys.stderr)
@@ -219,7 +234,7 @@ def _lint(_: argparse.Namespace) -> int:
 def _docs(_: argparse.Namespace) -> int:
     """Write the pages that are made from the queue, and the README's table."""
     made = docs.pages(plan.load_queue(), plan.ROOT)
-    for path in docs.stale(made, _PAGES):
+    for path in docs.stale(made, plan.ROOT):
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(made[path], encoding="utf-8")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Far above any patch of a queue whose diffs are hooks of a few lines.
 MAXIMUM_BYTES = 1 << 20
 
-_HEADER = re.compile(r"@@ -\d+(,\d+)? \+\d+(,\d+)? @@\n")
+_HEADER = re.compile(r"@@ -\d{1,7}(,\d{1,7})? \+\d{1,7}(,\d{1,7})? @@", re.ASCII)
 _INDENT = re.compile(r" *\t")
 
 
@@ -39,11 +39,16 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True)
 class Hunk:
-    """One change: the old lines must occur once; ``start`` (1-based) is where they are expected."""
+    """One change: the old lines must occur once; ``start`` (1-based) is where they are expected.
+
+    As for ``git apply``, a hunk that starts at line 1 must begin the file, and one without a line
+    of context after its last change must end it.
+    """
 
     start: int
     old: tuple[bytes, ...]
     new: tuple[bytes, ...]
+    ends_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,9 @@ class FileDiff:
     def reversed(self) -> FileDiff:
         """Return the diff that takes this one back, expected at the same lines."""
         return FileDiff(
-            self.path, self.added, tuple(Hunk(h.start, h.new, h.old) for h in self.hunks)
+            self.path,
+            self.added,
+            tuple(Hunk(h.start, h.new, h.old, h.ends_file) for h in self.hunks),
         )
 
 
@@ -89,8 +96,7 @@ def parse(data: bytes) -> tuple[FileDiff, ...]:
 
     Raises:
         DiffError: for anything but file headers and hunks (``diff --git`` lines, timestamps,
-            prose), a path outside ``vllm/``, a deletion or rename, a damaged or empty hunk, or a
-            hunk without trailing context (``git apply`` would take it for the end of the file).
+            prose), a path outside ``vllm/``, a deletion or rename, a damaged or empty hunk.
     """
     text = _decode(data)
     faults = list(_line_faults(text))
@@ -142,13 +148,13 @@ def _line_faults(text: str) -> Iterator[tuple[int, str]]:
             yield number, "has a timestamp; only the path belongs here"
         elif line.startswith("@@"):
             in_hunk = True
-            if not _HEADER.fullmatch(line + "\n"):
+            if not _HEADER.fullmatch(line):
                 yield number, "not a hunk header, or one with text after it: @@ -1,2 +1,3 @@"
         elif not in_hunk and not line.startswith(("--- ", "+++ ")):
             yield number, "not part of a diff: file headers and hunks only"
         elif not line:
             yield number, "whitespace damage: an empty context line is one space"
-        elif line[0] not in " +-\\":
+        elif line[0] not in " +-" and line != "\\ No newline at end of file":
             yield number, "not part of a diff: file headers and hunks only"
         elif line[0] == "+" and line != line.rstrip() and not line.startswith("+++ "):
             yield number, "whitespace damage: an added line ends in white space"
@@ -176,6 +182,8 @@ def _file(patched: PatchedFile, line: int, faults: list[tuple[int, str]]) -> Fil
         line += 1 + len(hunk)
     if not hunks:
         faults.append((line, "has no hunk"))
+    elif added and len(hunks) > 1:
+        faults.append((line, "a new file has one hunk"))
     return FileDiff(path, added, tuple(hunks))
 
 
@@ -201,23 +209,24 @@ def _hunk(hunk: ParsedHunk, line: int, faults: list[tuple[int, str]], *, added: 
     for entry in hunk:
         if entry.line_type == "\\":
             # "\ No newline at end of file" speaks of the line before it.
+            if not sides:
+                faults.append((line, "begins with '\\', which belongs after a line"))
             for side in sides:
                 side[-1] = side[-1].removesuffix(b"\n")
-            trailing = True
             continue
         sides = [side for side, kinds in ((old, " -"), (new, " +")) if entry.line_type in kinds]
         for side in sides:
             side.append(entry.value.encode())
         trailing = entry.is_context
+    if not all(text.endswith(b"\n") for side in (old, new) for text in side[:-1]):
+        faults.append((line, "only the last line of a file can lack its line end"))
     if old == new:
         faults.append((line, "the hunk changes nothing"))
     elif added and old:
         faults.append((line, "a new file cannot have old lines"))
-    elif not added and not old:
+    elif not added and not old and hunk.source_start:
         faults.append((line, "the hunk has no old text, so it has no place"))
-    elif not added and not trailing:
-        faults.append((line, "the hunk needs a line of context after its last change"))
-    return Hunk(hunk.source_start, tuple(old), tuple(new))
+    return Hunk(max(hunk.source_start, 1), tuple(old), tuple(new), ends_file=not trailing)
 
 
 def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]]:
@@ -225,11 +234,12 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
 
     Raises:
         MisfitError: if the file is missing (or there already, for a new one), or if any hunk's old
-            text does not occur exactly once, in order and without overlap.
+            text does not occur exactly once, in order, without overlap, and at the file's begin
+            or end where the hunk says so.
     """
     if diff.added:
         if content is not None:
-            raise MisfitError([Misfit(0, "the patch adds this file, but the base has it")])
+            raise MisfitError([Misfit(0, "the patch adds this file, but it is there already")])
         return b"".join(line for hunk in diff.hunks for line in hunk.new), (0,)
     if content is None:
         raise MisfitError([Misfit(0, "the base has no such file")])
@@ -254,6 +264,15 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
                     f"out of order: found at line {found[0] + 1}, the one before ends at {end}",
                 )
             )
+        elif hunk.start == 1 and found[0] > 0:
+            message = f"must begin the file (it starts at line 1), but is at line {found[0] + 1}"
+            misfits.append(Misfit(number, message))
+        elif hunk.ends_file and found[0] + len(hunk.old) < len(lines):
+            message = (
+                "must end the file (no line of context follows its last change), but ends at line "
+                f"{found[0] + len(hunk.old)} of {len(lines)}"
+            )
+            misfits.append(Misfit(number, message))
         else:
             places.append(found[0])
             end = found[0] + len(hunk.old)
@@ -273,6 +292,9 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
 def _occurrences(lines: Sequence[bytes], old: Sequence[bytes]) -> list[int]:
     size = len(old)
     wanted = list(old)
+    if not wanted:
+        # The whole of an empty file.
+        return [] if lines else [0]
     return [
         place
         for place in range(len(lines) - size + 1)
@@ -294,8 +316,8 @@ def _nearest(lines: Sequence[bytes], hunk: Hunk) -> int:
 def _show(lines: Sequence[bytes], hunk: Hunk, place: int) -> str:
     window = lines[place : place + len(hunk.old)]
     shown = difflib.unified_diff(
-        [line.decode(errors="backslashreplace").rstrip("\n") for line in hunk.old],
-        [line.decode(errors="backslashreplace").rstrip("\n") for line in window],
+        [_readable(line) for line in hunk.old],
+        [_readable(line) for line in window],
         "expected by the patch",
         f"base, line {place + 1}",
         n=len(hunk.old),
@@ -304,14 +326,40 @@ def _show(lines: Sequence[bytes], hunk: Hunk, place: int) -> str:
     return "\n".join(line for line in shown if not line.startswith("@@"))
 
 
+def _readable(line: bytes) -> str:
+    """Show a line with what no eye can see: white space at its end, a missing line end."""
+    text = line.decode(errors="backslashreplace")
+    body = text.rstrip()
+    rest = text[len(body) :].removesuffix("\n")
+    shown = "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in body)
+    if rest.strip(" "):
+        rest = repr(rest)[1:-1]
+    elif rest:
+        rest = rest[:-1] + "\\x20"
+    return shown + rest + ("" if text.endswith("\n") else "\\ no line end")
+
+
 def make(path: str, before: bytes | None, after: bytes) -> str:
     """Write the diff of one file with as little context as makes each hunk unique.
 
     Returns the empty string when nothing changes. ``parse`` of the result gives a diff whose
     ``apply`` to ``before`` is ``after``.
+
+    Raises:
+        DiffError: if no diff that ``parse`` accepts tells the change: an added line with white
+            space at its end, a carriage return, a path outside ``vllm/``.
     """
     if before == after:
         return ""
+    try:
+        text = _make(path, before, after)
+    except UnicodeDecodeError as error:
+        raise DiffError([(0, f"{path} is not UTF-8")]) from error
+    parse(text.encode())
+    return text
+
+
+def _make(path: str, before: bytes | None, after: bytes) -> str:
     new = split(after)
     if before is None:
         body = [_header(0, 0, 0, len(new)), *(_line("+", line) for line in new)]

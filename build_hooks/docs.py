@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from build_hooks.queue import Patch, Queue
     from build_hooks.status import Cell
 
+_PAGES = "docs/patches"
 _MARKS = re.compile(r"(<!-- table -->\n).*?(<!-- end of table -->\n)", re.DOTALL)
 
 
@@ -22,25 +23,25 @@ def pages(queue: Queue, root: Path) -> dict[Path, str]:
     """Return each generated file and what it should contain."""
     cells = status.from_locks(queue)
     made = {
-        root / "docs" / "patches" / f"{patch.id}.md": _page(
+        root / _PAGES / f"{patch.id}.md": _page(
             patch, [cell for cell in cells if cell.patch == patch.id]
         )
         for patch in queue.patches
     }
     readme = root / "README.md"
-    table = f"\n{status.as_markdown(cells, links='docs/patches/')}\n"
+    table = f"\n{status.as_markdown(cells, links=f'{_PAGES}/')}\n"
     made[readme] = _MARKS.sub(rf"\1{table}\2", readme.read_text(encoding="utf-8"))
     return made
 
 
-def stale(made: dict[Path, str], directory: Path) -> list[Path]:
+def stale(made: dict[Path, str], root: Path) -> list[Path]:
     """Return the generated files that are not what they should be, and those left over."""
     wrong = [
         path
         for path, text in made.items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
-    return wrong + [path for path in sorted(directory.glob("*.md")) if path not in made]
+    return wrong + [path for path in sorted((root / _PAGES).glob("*.md")) if path not in made]
 
 
 def _page(patch: Patch, cells: Iterable[Cell]) -> str:

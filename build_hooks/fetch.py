@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from packaging.version import Version
 
@@ -54,15 +54,22 @@ def wheel(release: Version, known: Mapping[str, str], directory: Path | None = N
     cached = find(release, directory)
     if cached is not None:
         return cached
-    directory.mkdir(parents=True, exist_ok=True)
-    # Beside its final place, so that a wheel appears there whole or not at all.
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
-        _download(release, Path(scratch))
-        fetched = find(release, Path(scratch))
-        if fetched is None:
-            raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
-        _verify(fetched, known)
-        return fetched.replace(directory / fetched.name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # Beside its final place, so that a wheel appears there whole or not at all.
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
+            _download(release, Path(scratch))
+            fetched = find(release, Path(scratch))
+            if fetched is None:
+                raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
+            _verify(fetched, known)
+            return fetched.replace(directory / fetched.name)
+    except OSError as error:
+        message = (
+            f"wheels cannot be kept in {directory} ({error.strerror}): set XDG_CACHE_HOME to a "
+            "directory that you can write to"
+        )
+        raise BaseError(message) from error
 
 
 def _verify(path: Path, known: Mapping[str, str]) -> None:
@@ -105,13 +112,23 @@ def _download(release: Version, directory: Path) -> None:
                 said.append(line.rstrip())
     bar.finish()
     if process.returncode != 0:
-        errors = [line for line in said if line.startswith("ERROR:")] or said[-3:]
-        reason = "\n  ".join(errors or ["pip gave no reason"])
-        message = (
-            f"vLLM {release} could not be fetched by pip:\n  {reason}\nCheck the release and the "
-            "network, or name a wheel file or a directory in NRL_VLLM_BASE."
+        raise BaseError(
+            f"vLLM {release} could not be fetched by pip:\n  {_reason(said)}\n"
+            "Check the release and the network, or name a wheel file or a directory in "
+            "NRL_VLLM_BASE."
         )
-        raise BaseError(message)
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Pick from what pip said: its errors, and the last warning, which tells of connections."""
+    errors = [line for line in said if line.startswith("ERROR:")]
+    if not errors:
+        return "\n  ".join(said[-3:] or ["pip gave no reason"])
+    warnings = [line for line in said if line.startswith("WARNING:")]
+    lines = warnings[-1:] + errors
+    if any("(from versions: none)" in line for line in errors):
+        lines.append("No version at all was found: the index may be out of reach.")
+    return "\n  ".join(lines)
 
 
 class _Bar:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+if sys.version_info < (3, 10):  # noqa: UP036
+    sys.exit("error: vllm-nemo is built with Python 3.10 or newer, not " + sys.version.split()[0])
 
 # hatchling loads hooks by path, so the package around this file is not importable yet.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -18,10 +21,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from build_hooks import plan, wheel
 from build_hooks.errors import BuildError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def _sober_errors() -> Iterator[None]:
+    """Let a front end show the message of a failed build, and no traceback above it."""
+    try:
+        yield
+    except BuildError as error:
+        raise SystemExit(f"error: {error}") from error
+
 
 class OverlayMetadata(MetadataHookInterface):
     """Sets version, dependency and entry points; refuses to build without the build hook."""
 
+    @_sober_errors()
     def update(self, metadata: dict[str, Any]) -> None:
         """Fill in the dynamic fields from the base."""
         # Metadata hooks run where build hooks are switched off; a wheel without its overlay would
@@ -37,6 +53,7 @@ class OverlayMetadata(MetadataHookInterface):
 class OverlayWheel(BuildHookInterface[Any]):
     """Puts every file into the wheel, and checks the finished one."""
 
+    @_sober_errors()
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the overlay and hand its files to hatchling."""
         if version == "editable":
@@ -45,14 +62,17 @@ class OverlayWheel(BuildHookInterface[Any]):
                 "time. Build a wheel and install that: pip wheel --no-deps -w dist ."
             )
         made = plan.make(plan.Settings.from_environment())
-        self._stage = Path(tempfile.mkdtemp(prefix="vllm-nemo-"))
-        self._files = wheel.stage(made, self._stage)
+        # Removed with this object too, should hatchling not come to finalize.
+        self._scratch = tempfile.TemporaryDirectory(prefix="vllm-nemo-")
+        stage = Path(self._scratch.name)
+        self._files = wheel.stage(made, stage)
         build_data["force_include"].update({str(path): name for name, path in self._files.items()})
-        build_data["sbom_files"].append(str(wheel.stage_sbom(made, self._stage)))
+        build_data["sbom_files"].append(str(wheel.stage_sbom(made, stage)))
         build_data["tag"] = "py3-none-any"
         self.app.display_info(wheel.report(made))
 
+    @_sober_errors()
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Leave no wheel that lacks a file or has one too many."""
-        shutil.rmtree(self._stage)
+        self._scratch.cleanup()
         wheel.verify(Path(artifact_path), self._files)

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 FORMAT = 1
-_FIELDS = {"format", "release", "wheels", "stock", "patches", "served"}
+# Each field that is a table, and what its entries are.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "wheels": (str,),
+    "stock": (str, type(None)),
+    "patches": (dict,),
+    "served": (str,),
+}
+_FIELDS = {"format", "release", *_KINDS}
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,10 @@ def load(directory: Path, release: Version) -> Lock | None:
         raise LockError(f"{file} is not a lock of format {FORMAT}; {_again(release)}")
     if data["release"] != str(release):
         raise LockError(f"{file} is the lock of {data['release']}; {_again(release)}")
+    for field, kinds in _KINDS.items():
+        entries = data[field]
+        if not isinstance(entries, dict) or not all(isinstance(e, kinds) for e in entries.values()):
+            raise LockError(f"{file}: {field!r} is damaged; {_again(release)}")
     return Lock(data["release"], data["wheels"], _recorded(data))
 
 

@@ -57,9 +57,7 @@ def _patch(outcome: Outcome) -> dict[str, Any]:
 
 
 def _upstream(reference: Upstream) -> dict[str, str]:
-    entry = {"kind": reference.kind, "ref": reference.ref}
-    if reference.note:
-        entry["note"] = reference.note
+    entry = {"kind": reference.kind, "ref": reference.ref, "note": reference.note}
     if reference.fixed_in:
         entry["fixed-in"] = str(reference.fixed_in)
     return entry

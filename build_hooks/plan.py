@@ -58,11 +58,14 @@ class Settings:
 def identify(settings: Settings) -> Identity:
     """Name the wheel. A release is not fetched for that; any other base is built in memory."""
     found = _choose(settings.base)
-    if isinstance(found, Version) and not settings.present:
-        loaded = load_queue()
-        locked = lock.load(OVERLAY, found) is not None
-        return _identity("vllm", found, loaded.revision, locked=locked)
-    return make(settings).identity
+    if not isinstance(found, Version) or settings.present:
+        return make(settings).identity
+    loaded = load_queue()
+    _refuse_older(found, str(found), loaded)
+    locked = lock.load(OVERLAY, found) is not None
+    identity = _identity("vllm", found, loaded.revision, locked=locked)
+    _refuse_other_sdist(identity)
+    return identity
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,16 +80,21 @@ def make(settings: Settings) -> Plan:
     known = lock.load(OVERLAY, found) if isinstance(found, Version) else None
     base: bases.Base
     if isinstance(found, Version):
+        _refuse_older(found, str(found), loaded)
         base = bases.from_wheel(fetch.wheel(found, known.wheels if known else {}))
         if base.version != found:
             raise BaseError(f"{base.origin} is vLLM {base.version}, not {found}")
     else:
         base = found
-    if Version(base.version.base_version) < loaded.releases[0]:
-        raise BaseError(
-            f"{base.origin} is vLLM {base.version}; the oldest supported is {loaded.releases[0]}"
-        )
-    return check(loaded, base, settings.present)
+    _refuse_older(base.version, f"{base.version} ({base.origin})", loaded)
+    plan = check(loaded, base, settings.present)
+    _refuse_other_sdist(plan.identity)
+    return plan
+
+
+def _refuse_older(version: Version, name: str, loaded: queue.Queue) -> None:
+    if Version(version.base_version) < loaded.releases[0]:
+        raise BaseError(f"vLLM {name} is too old; the oldest supported is {loaded.releases[0]}")
 
 
 def check(loaded: queue.Queue, base: bases.Base, present: tuple[str, ...] = ()) -> Plan:
@@ -126,9 +134,13 @@ def _identity(distribution: str, version: Version, revision: int, *, locked: boo
     name = f"{version.base_version}.{revision}"
     if not locked:
         # What sets the base apart from a release is told after the mark.
-        rest = str(version)[len(version.base_version) :].strip(".").replace("+", ".")
+        rest = str(version)[len(version.base_version) :].strip(".+").replace("+", ".")
         name += ".".join(filter(None, ["+unlocked", rest]))
-    return Identity(str(Version(name)), f"{distribution}=={version.public}")
+    return Identity(str(Version(name)), _requirement(distribution, version))
+
+
+def _requirement(distribution: str, version: Version) -> str:
+    return f"{distribution}=={version.public}"
 
 
 def _choose(setting: str) -> Version | bases.Base:
@@ -139,36 +151,36 @@ def _choose(setting: str) -> Version | bases.Base:
         found = bases.installed()
         if found is None:
             raise BaseError(f"{BASE_VARIABLE}=installed, but no vLLM is installed here")
-        return _unless_other_sdist(found)
+        return found
     path = Path(setting).expanduser()
     if path.is_dir():
-        return _unless_other_sdist(bases.from_directory(path.resolve()))
+        return bases.from_directory(path.resolve())
     if path.is_file():
-        return _unless_other_sdist(bases.from_wheel(path.resolve()))
+        return bases.from_wheel(path.resolve())
     try:
         version = Version(setting)
     except InvalidVersion:
         message = (
             f"{BASE_VARIABLE}={setting!r} is none of: 'installed', a release such as 0.29.0, a "
-            "wheel file, a directory that contains vllm/"
+            "wheel file, a directory that contains vllm/. Give an absolute path: front ends build "
+            f"in directories of their own (this one: {Path.cwd()})"
         )
         raise BaseError(message) from None
-    if os.sep in setting or version != Version(version.public):
+    if version != Version(version.public):
         raise BaseError(
             f"{BASE_VARIABLE}={setting!r} is neither on disk nor a release of the index"
         )
-    sdist = _sdist_release()
-    if sdist is not None and version != sdist:
-        raise _other_sdist(version, sdist)
     return version
 
 
 def _default() -> Version | bases.Base:
     """Take the installed vLLM, else the newest locked release; in an sdist, its own release."""
     found = bases.installed()
-    sdist = _sdist_release()
+    sdist = _sdist()
     if sdist is not None:
-        return found if found is not None and found.version == sdist else sdist
+        if found is not None and _requirement(found.distribution, found.version) == sdist[1]:
+            return found
+        return Version(sdist[1].split("==")[1])
     if found is not None:
         return found
     releases = load_queue().releases
@@ -176,30 +188,25 @@ def _default() -> Version | bases.Base:
     return (locked or list(releases))[-1]
 
 
-def _sdist_release() -> Version | None:
-    """Return the vLLM release that an sdist was made for; None outside of one."""
+def _sdist() -> tuple[str, str] | None:
+    """Return what the metadata of an sdist settle, version and requirement; None outside of one."""
+    file = ROOT / "PKG-INFO"
     try:
-        text = (ROOT / "PKG-INFO").read_text(encoding="utf-8")
+        headers = HeaderParser().parsestr(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    requirements = HeaderParser().parsestr(text).get_all("Requires-Dist") or []
-    pinned = [r.split("==")[1] for r in requirements if r.startswith("vllm") and "==" in r]
-    if len(pinned) != 1:
-        raise BuildError(
-            f"{ROOT / 'PKG-INFO'} does not require one vLLM release; unpack the sdist again"
+    requirements = headers.get_all("Requires-Dist") or []
+    if len(requirements) != 1 or "==" not in requirements[0] or not headers["Version"]:
+        raise BuildError(f"{file} does not require one vLLM release; unpack the sdist again")
+    return headers["Version"], requirements[0]
+
+
+def _refuse_other_sdist(identity: Identity) -> None:
+    """Refuse a base whose wheel would not be the one that the sdist's metadata announce."""
+    sdist = _sdist()
+    if sdist is not None and sdist != (identity.version, identity.requirement):
+        raise BaseError(
+            f"This sdist is vllm-nemo {sdist[0]} for {sdist[1]}, but the base given by "
+            f"{BASE_VARIABLE} would make it {identity.version} for {identity.requirement}. Name "
+            "the base that the sdist was made for, or build from a checkout."
         )
-    return Version(pinned[0])
-
-
-def _unless_other_sdist(base: bases.Base) -> bases.Base:
-    sdist = _sdist_release()
-    if sdist is not None and Version(base.version.public) != sdist:
-        raise _other_sdist(base.version, sdist)
-    return base
-
-
-def _other_sdist(version: Version, sdist: Version) -> BaseError:
-    return BaseError(
-        f"This sdist is for vLLM {sdist}, but {BASE_VARIABLE} names vLLM {version}. Its version is "
-        "settled; remove PKG-INFO from the unpacked sdist, or build from a checkout."
-    )

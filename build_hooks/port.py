@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -89,12 +90,9 @@ def _merge_all(
     """Merge each file; the number tells how many conflicts are left in it."""
     merged = {}
     for path, patched in changed.items():
-        ours = target.current(path)
-        if ours is None:
-            # The module is gone or has moved: all of the patch is in conflict with nothing.
-            merged[path] = (patched, 1)
-        else:
-            merged[path] = _merge(ours, before.current(path) or b"", patched)
+        # A module that is gone or has moved is merged as an empty one: all of it is in conflict.
+        ours, ancestor = target.current(path) or b"", before.current(path) or b""
+        merged[path] = _merge(ours, ancestor, patched)
     return merged
 
 
@@ -107,11 +105,14 @@ def _merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
             path.write_bytes(content)
             files.append(str(path))
         labels = [word for label in contents for word in ("-L", label)]
-        process = subprocess.run(
-            ["git", "merge-file", "-p", "--diff3", *labels, *files],  # noqa: S607
-            capture_output=True,
-            check=False,
-        )
+        try:
+            process = subprocess.run(
+                ["git", "merge-file", "-p", "--diff3", *labels, *files],  # noqa: S607
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise BuildError("port merges with git, which is not on the PATH") from error
     if process.returncode < 0 or process.returncode > 127:
         raise BuildError(f"git merge-file failed: {process.stderr.decode(errors='replace')}")
     return process.stdout, process.returncode
@@ -127,14 +128,19 @@ def _settle(
     release = target.base.version.base_version
     if any(conflicts for _, conflicts in merged.values()):
         home = scratch / patch.id
+        # What an earlier run has left would be taken for part of the patch.
+        shutil.rmtree(home, ignore_errors=True)
         for path, (content, _) in merged.items():
             file = home / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         again = f"python -m build_hooks refresh {patch.id} --release {release} --tree {home}"
-        return Carried(patch.id, MERGED, f"resolve the markers below {home}, then run: {again}")
+        gone = [p for p, (_, left) in merged.items() if left and target.current(p) is None]
+        lacks = f"{release} has no {', '.join(gone)}; " if gone else ""
+        remark = f"{lacks}resolve the markers below {home}, then run: {again}"
+        return Carried(patch.id, MERGED, remark)
     contents = {path: content for path, (content, _) in merged.items()}
-    text = "".join(diff.make(path, target.current(path), c) for path, c in contents.items())
+    text = _make(contents, target)
     if not text:
         return Carried(patch.id, UPSTREAM, "end the patch: narrow `vllm`, give the reason")
     file = patches / patch.id / f"{release}.patch"
@@ -174,17 +180,25 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
             path.relative_to(tree).as_posix(): path.read_bytes()
             for path in sorted(tree.glob("vllm/**/*.py"))
         }
+        if not contents:
+            raise BuildError(f"{tree} holds no vllm/...py")
     _refuse_markers(contents)
-    text = "".join(diff.make(path, state.current(path), c) for path, c in sorted(contents.items()))
+    text = _make(contents, state)
     if not text:
         raise BuildError(f"{patch.id} changes nothing in vLLM {base.version}")
-    diff.parse(text.encode())
     return text
+
+
+def _make(contents: Mapping[str, bytes], tree: Tree) -> str:
+    try:
+        return "".join(diff.make(p, tree.current(p), c) for p, c in sorted(contents.items()))
+    except diff.DiffError as error:
+        raise BuildError(f"these changes are none a patch can make: {error}") from error
 
 
 def _refuse_markers(contents: Mapping[str, bytes]) -> None:
     marked: Sequence[str] = [
-        path for path, content in contents.items() if b"\n<<<<<<< new release" in content
+        path for path, content in contents.items() if b"\n<<<<<<< new release" in b"\n" + content
     ]
     if marked:
         raise BuildError(f"unresolved conflict markers in {', '.join(marked)}")

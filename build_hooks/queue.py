@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from build_hooks import diff
 from build_hooks.errors import Problem, QueueError
@@ -26,9 +26,10 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+# Names of directories, so no longer than any file system takes.
+_ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _SWITCH = re.compile(r"always|NRL_[A-Z0-9]+(_[A-Z0-9]+)*")
-_REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})")
+_REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", re.ASCII)
 _KIND = re.compile("issue|pull|commit")
 # Far above any file of a queue; a reader that never ends is no reader.
 _MAXIMUM_BYTES = 1 << 20
@@ -116,18 +117,20 @@ def load(directory: Path) -> Queue:
     series = _read(directory / "series.toml", directory, problems)
     releases: tuple[Version, ...] = ()
     revision = 0
-    ids: list[str] = []
-    if series is not None:
+    if series is None:
+        # What it would list is told all the same what is wrong with it.
+        ids = sorted(path.name for path in directory.glob("patches/*"))
+    else:
         table = _Table(series, "series.toml", problems)
         releases = table.releases("releases")
         revision = table.number("revision")
         ids = table.strings("patches")
         table.end()
-    _compare(ids, directory, problems)
+        _compare(ids, directory, problems)
     patches = [
         _patch(name, directory, releases, problems)
         for name in dict.fromkeys(ids)
-        if (directory / "patches" / name).is_dir()
+        if _ID.fullmatch(name) and (directory / "patches" / name).is_dir()
     ]
     if problems:
         raise QueueError(problems)
@@ -146,7 +149,8 @@ def _read(path: Path, directory: Path, problems: list[Problem]) -> dict[str, Any
         return None
     try:
         return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # A number of too many digits is a plain ValueError.
         problems.append(Problem(name, "", f"not TOML: {error or type(error).__name__}"))
         return None
 
@@ -157,7 +161,7 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
         if times > 1:
             problems.append(Problem("series.toml", "patches", f"lists {name!r} {times} times"))
         if not _ID.fullmatch(name):
-            message = f"{name!r} is not an id: lower-case words and hyphens"
+            message = f"{name!r} is not an id: lower-case words and hyphens, 64 characters at most"
             problems.append(Problem("series.toml", "patches", message))
         elif not (directory / "patches" / name).is_dir():
             message = f"lists {name!r}, but patches/{name}/ is missing"
@@ -173,8 +177,6 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
 def _patch(
     name: str, directory: Path, releases: Sequence[Version], problems: list[Problem]
 ) -> Patch | None:
-    if not _ID.fullmatch(name):
-        return None
     home = directory / "patches" / name
     file = f"patches/{name}/patch.toml"
     before = len(problems)
@@ -198,7 +200,8 @@ def _patch(
         variants=variants,
     )
     table.end()
-    if len(problems) == before:
+    # Without the releases, whose fault is told, there is nothing to hold the patch against.
+    if len(problems) == before and releases:
         problems += _check(patch, file, releases)
     return patch if len(problems) == before else None
 
@@ -209,8 +212,8 @@ def _variants(home: Path, directory: Path, problems: list[Problem]) -> tuple[Var
         name = path.relative_to(directory).as_posix()
         if path.name == "patch.toml":
             continue
-        release = _version(path.stem) if path.suffix == ".patch" else None
-        if release is None or str(release) != path.stem:
+        release = _release(path.stem) if path.suffix == ".patch" else None
+        if release is None:
             problems.append(Problem(name, "", "is neither patch.toml nor <release>.patch"))
             continue
         try:
@@ -259,8 +262,16 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
 def _version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:
+        # InvalidVersion, or a number of too many digits.
         return None
+
+
+def _release(text: str) -> Version | None:
+    """Read a release of vLLM, which has three components, written as vLLM writes it."""
+    version = _version(text)
+    wanted = version is not None and len(version.release) == 3 and version == _final(version)
+    return version if wanted and str(version) == text else None
 
 
 class _Table:
@@ -326,32 +337,36 @@ class _Table:
         return list(value)
 
     def releases(self, field: str) -> tuple[Version, ...]:
+        before = len(self._problems)
         found = []
         for text in self.strings(field):
-            version = _version(text)
-            if version is None or version != _final(version) or str(version) != text:
+            release = _release(text)
+            if release is None:
                 self._fault(field, f"{text!r} is not a release such as 0.29.0")
             else:
-                found.append(version)
+                found.append(release)
         if found != sorted(set(found)):
             self._fault(field, "must be in ascending order, each once")
-        if not found and field in self._data:
+        if not found and len(self._problems) == before:
             self._fault(field, "names no release")
         return tuple(found)
 
     def specifiers(self, field: str) -> SpecifierSet:
         text = self.text(field)
         try:
-            return SpecifierSet(text)
-        except InvalidSpecifier:
+            found = SpecifierSet(text)
+            found.contains(Version("0"))
+        except ValueError:
+            # InvalidSpecifier, or a number of too many digits, which is read only when needed.
             self._fault(field, f"{text!r} is not a version range such as >=0.25.0,<0.29")
             return SpecifierSet()
+        return found
 
     def by_release(self, field: str) -> dict[Version, str]:
         found = {}
         for text, value in self._get(field, dict, "a table", required=False).items():
-            release = _version(text)
-            if release is None or str(release) != text:
+            release = _release(text)
+            if release is None:
                 self._fault(field, f"{text!r} is not a release such as 0.29.0")
             elif not isinstance(value, str) or not value.strip():
                 self._fault(f"{field}.{text}", "must be a reason, in words")

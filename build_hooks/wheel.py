@@ -22,28 +22,29 @@ SBOM = "vllm-nemo.cdx.json"
 
 
 def stage(plan: Plan, directory: Path) -> dict[str, Path]:
-    """Write generated files into ``directory``; return every file of the wheel by its name in it.
+    """Write every file of the wheel into ``directory``; return their paths by the names in it.
 
     hatchling adds METADATA, WHEEL, RECORD, entry points, our licence and the bill of materials.
+    Files of the source tree are copied, for their modes would show in the wheel.
     """
-    files = {
-        path.relative_to(OVERLAY).as_posix(): path
+    contents = {
+        path.relative_to(OVERLAY).as_posix(): path.read_bytes()
         for path in sorted((OVERLAY / _PACKAGE).rglob("*"))
         if path.is_file() and path.suffix in (".py", ".typed")
     }
-    files |= {name: OVERLAY / name for name in _ACTIVATION}
+    contents |= {name: (OVERLAY / name).read_bytes() for name in _ACTIVATION}
     dist_info = f"{_PACKAGE}-{plan.identity.version}.dist-info"
-    generated = {
+    contents |= {
         f"{_PACKAGE}/_modules/{module.path}": module.served for module in plan.overlay.modules
     }
-    generated[f"{_PACKAGE}/manifest.json"] = manifest.dump(
+    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(
         plan.overlay, plan.identity.version, locked=plan.locked
     ).encode()
-    generated[f"{dist_info}/licenses/vllm/LICENSE"] = plan.licence
-    for name, content in generated.items():
-        files[name] = directory / name
-        files[name].parent.mkdir(parents=True, exist_ok=True)
-        files[name].write_bytes(content)
+    contents[f"{dist_info}/licenses/vllm/LICENSE"] = plan.licence
+    files = {name: directory / name for name in contents}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[name])
     return files
 
 
@@ -62,8 +63,10 @@ def verify(path: Path, files: Mapping[str, Path]) -> None:
     """
     with zipfile.ZipFile(path) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
+    # Our licences lie in the directory that hatchling writes its metadata to, or the names differ.
+    dist_info = {name.split("/")[0] for name in files if ".dist-info/" in name}
     missing = sorted(set(files) - names)
-    foreign = sorted(n for n in names - set(files) if ".dist-info/" not in n)
+    foreign = sorted(n for n in names - set(files) if n.split("/")[0] not in dist_info)
     if missing or foreign:
         path.unlink()
         raise BuildError(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
+# The matrix pins the first two; vLLM does without the others, whose wheels want CUDA's libraries.
+_PINNED = ("torch", "torchvision", "torchaudio", "torchcodec")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MATRIX = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text(encoding="utf-8"))
 
@@ -100,7 +102,7 @@ def _fetch(python: Path, requirement: str) -> Path:
 
 
 def _requirements(wheel: Path) -> Iterator[str]:
-    """Give what a wheel requires here, but for torch, which is pinned by the matrix."""
+    """Give what a wheel requires here, but for torch and what is built against one torch."""
     with ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = HeaderParser().parsestr(archive.read(name).decode())
@@ -108,7 +110,7 @@ def _requirements(wheel: Path) -> Iterator[str]:
         name = requirement.split(";")[0].split("[")[0]
         for sign in "=<>!~ ":
             name = name.split(sign)[0]
-        if "extra ==" not in requirement and name not in ("torch", "torchvision", "torchaudio"):
+        if "extra ==" not in requirement and name not in _PINNED:
             yield requirement
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.environment import Environment
@@ -16,6 +17,13 @@ else:
 
 ROOT = Path(__file__).parent.parent
 MATRIX = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text())
+
+
+# How long an example takes tells of the machine, not of the code.
+hypothesis.settings.register_profile(
+    "vllm-nemo", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("vllm-nemo")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

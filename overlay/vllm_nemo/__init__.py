@@ -19,15 +19,28 @@ if TYPE_CHECKING:
 
     from vllm_nemo._api import Patch, Upstream, patches, require
     from vllm_nemo._errors import OverlayError
+    from vllm_nemo.modelopt import modelopt_moe_amax_aliases
+    from vllm_nemo.worker import prepare_worker
 
-__all__ = ["OverlayError", "Patch", "Upstream", "activate", "patches", "require"]
+__all__ = [
+    "OverlayError",
+    "Patch",
+    "Upstream",
+    "activate",
+    "modelopt_moe_amax_aliases",
+    "patches",
+    "prepare_worker",
+    "require",
+]
 
 # Which private module each public name comes from; imported when it is asked for.
 _HOME = {
     "OverlayError": "vllm_nemo._errors",
     "Patch": "vllm_nemo._api",
     "Upstream": "vllm_nemo._api",
+    "modelopt_moe_amax_aliases": "vllm_nemo.modelopt",
     "patches": "vllm_nemo._api",
+    "prepare_worker": "vllm_nemo.worker",
     "require": "vllm_nemo._api",
 }
 

@@ -73,10 +73,9 @@ def check_process() -> None:
 
 def vllm_directory() -> Path | None:
     """Return the directory of the ``vllm`` package that this process has or would import."""
-    spec = _base.stock_spec("vllm")
     loaded = sys.modules.get("vllm")
-    if loaded is not None:
-        # sys.path may have changed since; what was imported is what counts.
-        for directory in getattr(loaded, "__path__", ()):
-            return Path(directory)
+    # sys.path may have changed since it was imported: what was imported is what counts.
+    for directory in getattr(loaded, "__path__", ()):
+        return Path(directory)
+    spec = _base.stock_spec("vllm")
     return None if spec is None else _base.directory_of(spec)

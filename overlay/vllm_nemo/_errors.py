@@ -9,3 +9,6 @@ class OverlayError(RuntimeError):
     Deliberately not an ImportError: vLLM and its users guard optional imports with ``except
     ImportError``, and would go on with half of the patches.
     """
+
+    # The name under which it is public, in tracebacks and pickles.
+    __module__ = "vllm_nemo"

@@ -72,7 +72,7 @@ class Environment:
     def _run(
         self,
         script: Path,
-        overlay: bool,  # noqa: FBT001
+        overlay: bool,
         extra: dict[str, str],
         timeout: float,
         arguments: dict[str, Any],

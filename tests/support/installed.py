@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 # Every stock file of the stand-in, by its path; some of them are patched below.
 STOCK = {
-    "vllm/__init__.py": f"from vllm._version import __version__\n\nassert __version__ == {BASE_VERSION!r}\n",
+    "vllm/__init__.py": "from vllm._version import __version__\n",
     "vllm/_version.py": f"__version__ = version = {BASE_VERSION!r}\n",
     "vllm/plain.py": "from vllm.models import ORIGIN as SEEN\n\nORIGIN = 'stock'\n",
     "vllm/models.py": _MODEL.format(origin="stock", padding=""),
@@ -140,6 +140,7 @@ def manifest(
     served: Mapping[str, str] = SERVED,
     overlay: str = OVERLAY_VERSION,
     version: str = BASE_VERSION,
+    patches: Sequence[Mapping[str, Any]] = PATCHES,
 ) -> dict[str, Any]:
     """Make the manifest of an overlay that serves these files over those."""
     return {
@@ -156,8 +157,12 @@ def manifest(
             }
             for path, text in served.items()
         },
-        "patches": [dict(patch) for patch in PATCHES],
+        "patches": [dict(patch) for patch in patches],
     }
+
+
+def metadata(name: str, version: str) -> str:
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
@@ -181,7 +186,7 @@ def write_vllm(
         directory,
         {
             **files,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
+            f"{info}/METADATA": metadata(distribution, version),
             f"{info}/RECORD": record,
             f"{info}/top_level.txt": "vllm\n",
         },
@@ -189,7 +194,11 @@ def write_vllm(
 
 
 def write_overlay(
-    directory: Path, *, stock: Mapping[str, str] = STOCK, served: Mapping[str, str] = SERVED
+    directory: Path,
+    *,
+    stock: Mapping[str, str] = STOCK,
+    served: Mapping[str, str] = SERVED,
+    patches: Sequence[Mapping[str, Any]] = PATCHES,
 ) -> None:
     """Install the overlay into a directory, laid out as the wheel is."""
     package = directory / "vllm_nemo"
@@ -197,12 +206,12 @@ def write_overlay(
     for name in ("vllm_nemo.pth", "vllm_nemo.start"):
         shutil.copyfile(OVERLAY / name, directory / name)
     write(package / "_modules", served)
-    (package / "manifest.json").write_text(json.dumps(manifest(stock, served)))
+    (package / "manifest.json").write_text(json.dumps(manifest(stock, served, patches=patches)))
     info = f"vllm_nemo-{OVERLAY_VERSION}.dist-info"
     write(
         directory,
         {
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm-nemo\nVersion: {OVERLAY_VERSION}\n",
+            f"{info}/METADATA": metadata("vllm-nemo", OVERLAY_VERSION),
             f"{info}/RECORD": "vllm_nemo/__init__.py,,\n",
             f"{info}/entry_points.txt": (
                 "[console_scripts]\nvllm-nemo = vllm_nemo._cli:main\n\n"

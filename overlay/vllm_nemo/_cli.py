@@ -1,0 +1,258 @@
+"""The ``vllm-nemo`` command: doctor, patches, diff, verify."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vllm_nemo import _api, _base, _inspect, _manifest
+from vllm_nemo._errors import OverlayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+HOLDS = 0
+FAILS = 1
+USAGE = 2
+
+_EPILOG = """\
+exit status:
+  0  everything that was asked holds
+  1  something does not hold (the overlay is not active, a file is not as it was
+     built, vLLM is missing or is another one), or the question has no answer
+  2  usage error
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except OverlayError as error:
+        if options.json:
+            _print_json({"error": str(error)})
+        else:
+            print(f"vllm-nemo: {error}", file=sys.stderr)
+        return FAILS
+    except BrokenPipeError:
+        # The reader has seen enough. Keep the interpreter from complaining when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILS
+    return status
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        try:
+            manifest = _manifest.load()
+        except OverlayError as error:
+            parser.exit(FAILS, f"vllm-nemo: {error}\n")
+        print(f"vllm-nemo {manifest.overlay} for {_base_name(manifest)}")
+        parser.exit(HOLDS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vllm-nemo",
+        description="Look at the vLLM overlay of this environment. Imports neither vLLM nor torch.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("--json", action="store_true", help="print JSON instead of text")
+        command.set_defaults(run=run, parser=command)
+        return command
+
+    add("doctor", _doctor, "tell whether this interpreter runs the overlay, and if not, why")
+    add("patches", _patches, "list the patches and what became of each for this vLLM")
+    diff = add("diff", _diff, "show the difference between stock vLLM and what is served")
+    diff.add_argument(
+        "id", nargs="?", metavar="ID", help="only the modules that this patch changes"
+    )
+    add("verify", _verify, "hold every served file and its stock file against the manifest")
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from vllm_nemo import _doctor as doctor
+
+    report = doctor.examine()
+    status = HOLDS if report.holds else FAILS
+    if options.json:
+        _print_json(report.as_json())
+        return status
+    _print_table(
+        ("check", "state", "detail"),
+        [(check.name, check.state, check.detail) for check in report.checks],
+    )
+    if report.patches:
+        print()
+        _print_table(
+            ("patch", "state", "switch", "title"),
+            [(item.patch.id, item.state, item.switch, item.patch.title) for item in report.patches],
+        )
+    failed = [check.name for check in report.checks if check.state == doctor.FAIL]
+    print()
+    print(f"The overlay does NOT hold: {', '.join(failed)}." if failed else "The overlay holds.")
+    return status
+
+
+def _patches(options: argparse.Namespace) -> int:
+    manifest = _manifest.load()
+    directory = _vllm_or_none()
+    if options.json:
+        _print_json(
+            {
+                "overlay": manifest.overlay,
+                "base": dataclasses.asdict(manifest.base),
+                "vllm": None if directory is None else str(directory),
+                "patches": [dataclasses.asdict(patch) for patch in manifest.patches],
+            }
+        )
+        return HOLDS
+    print(f"vllm-nemo {manifest.overlay} for {_base_name(manifest)}")
+    if directory is None:
+        print("vLLM is not installed for this interpreter.")
+    print()
+    _print_table(
+        ("patch", "outcome", "variant", "switch", "title"),
+        [
+            (patch.id, patch.outcome, patch.variant or "-", patch.switch, _description(patch))
+            for patch in manifest.patches
+        ],
+    )
+    return HOLDS
+
+
+def _diff(options: argparse.Namespace) -> int:
+    manifest = _manifest.load()
+    known = [patch.id for patch in manifest.patches]
+    if options.id is not None and options.id not in known:
+        options.parser.error(f"no patch {options.id!r}; there are: {', '.join(known) or 'none'}")
+    directory = _api.vllm_directory()
+    if directory is None:
+        raise OverlayError(
+            f"vLLM is not installed for {sys.executable}: there is nothing to compare with."
+        )
+    found = list(_inspect.diffs(manifest, directory, options.id))
+    if options.json:
+        _print_json(
+            {
+                "overlay": manifest.overlay,
+                "vllm": str(directory),
+                "diffs": [
+                    {"module": module.name, "patches": list(module.patches), "diff": text}
+                    for module, text in found
+                ],
+            }
+        )
+        return HOLDS
+    for _, text in found:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", errors="surrogateescape"))
+    if not found:
+        print("The overlay serves no module for it.", file=sys.stderr)
+    return HOLDS
+
+
+def _verify(options: argparse.Namespace) -> int:
+    manifest = _manifest.load()
+    problem = ""
+    try:
+        directory = _api.vllm_directory()
+    except OverlayError as error:
+        directory, problem = None, str(error)
+    if directory is None and not problem:
+        problem = "vLLM is not installed for this interpreter: the base is absent."
+    states = _inspect.states(manifest, directory)
+    wrong = [state for state in states if not state.holds]
+    if directory is not None and any(state.stock != _base.OK for state in states):
+        stock = {state.module.path: state.stock for state in states if state.stock != _base.OK}
+        problem = str(_base.mismatch(manifest, directory, stock))
+    status = FAILS if wrong or problem else HOLDS
+    if options.json:
+        _print_json(
+            {
+                "holds": status == HOLDS,
+                "overlay": manifest.overlay,
+                "vllm": None if directory is None else str(directory),
+                "problem": problem or None,
+                "modules": [
+                    {"module": state.module.name, "stock": state.stock, "served": state.served}
+                    for state in states
+                ],
+            }
+        )
+        return status
+    _print_table(
+        ("module", "stock", "served", "patches"),
+        [
+            (
+                state.module.name,
+                "added" if state.module.stock is None and state.stock == _base.OK else state.stock,
+                state.served,
+                ", ".join(state.module.patches),
+            )
+            for state in states
+        ],
+    )
+    print()
+    if problem:
+        print(problem)
+    if any(state.served != _base.OK for state in states):
+        print("Served files are not as they were built: reinstall vllm-nemo.")
+    if status == HOLDS:
+        print(f"All {len(states)} modules and their stock files are as they were built.")
+    return status
+
+
+def _vllm_or_none() -> object:
+    try:
+        return _api.vllm_directory()
+    except OverlayError:
+        return None
+
+
+def _base_name(manifest: _manifest.Manifest) -> str:
+    base = manifest.base
+    return f"{base.distribution} {base.version}" + ("" if base.locked else " (not locked)")
+
+
+def _description(patch: _manifest.Patch) -> str:
+    lines = [patch.title, patch.reason, patch.note]
+    return "\n".join(line for line in lines if line)
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    json.dump(data, sys.stdout, indent=2)
+    print()
+
+
+def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns. A cell of several lines goes on below, in its column."""
+    table = [header, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
+    indent = " " * (sum(widths) + 2 * len(widths))
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        first, *more = row[-1].splitlines() or [""]
+        print("  ".join([*cells, first]).rstrip())
+        for line in more:
+            print(indent + line)

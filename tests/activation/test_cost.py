@@ -1,0 +1,69 @@
+"""A process that never imports vLLM pays for one tiny module and reads nothing else of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support import installed
+
+
+def test_only_one_module_is_loaded(shared: installed.Interpreter) -> None:
+    process = shared.run("-X", "importtime", "-c", "import sys, os")
+    imported = re.findall(r"\| +(\S+)$", process.stderr, re.MULTILINE)
+    assert [name for name in imported if name.startswith("vllm")] == ["vllm_nemo"]
+
+
+def test_it_imports_nothing_that_was_not_there(own: installed.Interpreter) -> None:
+    code = "import sys; print(*sorted(sys.modules))"
+    with_it = set(own.prints("-c", code).split())
+    own.file("vllm_nemo.pth").write_text("import sys\n")  # some Pythons need a codec to read it
+    without_it = set(own.prints("-c", code).split())
+    assert with_it - without_it == {"vllm_nemo"}
+
+
+# The .pth file itself is read by site; an audit hook of a sitecustomize or .pth that sorts before
+# ours sees every file that is opened from then on.
+_WATCH = """\
+import sys
+opened = []
+def hook(event, arguments):
+    if event == "open":
+        opened.append(str(arguments[0]))
+sys.addaudithook(hook)
+sys.watched = opened
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["import json, pathlib, importlib.util", "import this_is_not_there"]
+)
+def test_no_other_file_of_ours_is_opened(own: installed.Interpreter, code: str) -> None:
+    own.file("a_watch.pth").write_text("import a_watch\n")
+    own.file("a_watch.py").write_text(_WATCH)
+    program = f"""\
+import json, sys
+try:
+    {code}
+except ModuleNotFoundError:
+    pass
+print(json.dumps(sys.watched))
+"""
+    own.prints("-c", program)  # the second run has the bytecode
+    opened = json.loads(own.prints("-c", program))
+    ours = [path for path in opened if "vllm" in path.removeprefix(str(own.site_packages))]
+    cached = [path for path in ours if path.endswith(".pyc")]
+    assert len(cached) == 1, ours
+    assert "vllm_nemo/__pycache__/__init__." in cached[0]
+    # In a virtual environment some Pythons read every .pth file twice.
+    assert {path for path in ours if path not in cached} == {str(own.file("vllm_nemo.pth"))}
+
+
+def test_switched_off_vllm_costs_no_read_of_the_manifest(own: installed.Interpreter) -> None:
+    own.file("vllm_nemo/manifest.json").unlink()
+    code = "import vllm.models as m; print(m.ORIGIN)"
+    assert own.prints("-c", code, env={"NRL_VLLM_OVERLAY": "off"}) == "stock"

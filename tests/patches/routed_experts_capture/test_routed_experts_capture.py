@@ -1,0 +1,159 @@
+"""Patch ``routed-experts-capture``: the ids that the engine returns are those the model used.
+
+The oracle is transformers' own model on the same checkpoint. Ids of one token and layer are
+compared as a set: no order is promised.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CAPTURE = HERE / "capture.py"
+REFIT = HERE / "refit.py"
+WIRING = HERE / "wiring.py"
+
+DENSE_LAYERS = 1
+LAYERS = 4
+TOP_K = 4
+
+# What stock vLLM makes of the request on a CPU, whose kernel cannot report the ids it routes to:
+# zeros (None), or the error that it refuses to start with.
+_REFUSAL_027 = (
+    "ValueError: --enable-return-routed-experts is not supported with monolithic MoE kernel "
+    "NoneType"
+)
+_REFUSAL_028 = (
+    "ValueError: Routed-experts capture is not supported with monolithic MoE kernel "
+    "CPUUnquantizedExperts"
+)
+STOCK: dict[str, str | None] = {
+    "0.25.0": None,
+    "0.25.1": None,
+    "0.26.0": None,
+    "0.27.0": _REFUSAL_027,
+    "0.27.1": _REFUSAL_027,
+    "0.28.0": _REFUSAL_028,
+    "0.29.0": _REFUSAL_028,
+}
+
+
+def outputs(result):
+    """Pair every output of the engine with transformers' answer."""
+    for engine, reference in zip(result["batches"], result["reference"], strict=True):
+        yield from zip(engine, reference, strict=True)
+
+
+def test_stock_loses_the_experts_or_refuses(vllm_env):
+    outcome = vllm_env.scenario(CAPTURE, overlay=False, compiled=False)
+    result = outcome.ok()
+    refusal = STOCK[vllm_env.release]
+    if refusal is not None:
+        assert "batches" not in result
+        assert refusal in outcome.output
+        return
+    for output, reference in outputs(result):
+        assert output["tokens"] == reference["tokens"]  # only the ids are lost
+        assert all(ids == [0] * TOP_K for token in output["experts"] for ids in token)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_overlay_returns_the_experts_that_transformers_uses(vllm_env, compiled):
+    result = vllm_env.scenario(CAPTURE, overlay=True, compiled=compiled).ok()
+    assert "refused" not in result, result
+    rows = 0
+    for output, reference in outputs(result):
+        assert output["tokens"] == reference["tokens"]
+        assert output["dtype"] == "uint8"
+        for layer, expected in enumerate(reference["experts"]):
+            captured = [token[layer] for token in output["experts"]]
+            if layer < DENSE_LAYERS:
+                assert all(ids == [0] * TOP_K for ids in captured)
+            else:
+                assert [sorted(ids) for ids in captured] == expected
+                rows += len(expected)
+    # (tokens of six prompts + 5 new tokens each) in three MoE layers
+    assert rows == (37 + 5 + 3 + 37 + 9 + 1 + 6 * 5) * (LAYERS - DENSE_LAYERS)
+    # The second batch's long prompt began with a block from the prefix cache.
+    assert [output["cached"] for output in result["batches"][1]] == [32, 0, 0]
+
+
+def test_experts_follow_a_refit(vllm_env):
+    result = vllm_env.scenario(REFIT, overlay=True).ok()
+    for when in ("before", "after"):
+        captured, kernel = result[when]["captured"], result[when]["kernel"]
+        moe_layers = LAYERS - DENSE_LAYERS
+        # The kernel is called once a step and MoE layer, in the layers' order.
+        for layer in range(moe_layers):
+            used = [ids for call in kernel[layer::moe_layers] for ids in call]
+            assert [sorted(token[DENSE_LAYERS + layer]) for token in captured] == [
+                sorted(ids) for ids in used[: len(captured)]
+            ]
+    # The new weights route differently: nothing above was left from before.
+    assert result["before"]["captured"] != result["after"]["captured"]
+
+
+# Kernels that report their ids came with 0.27.0.
+REPORTING = {
+    "0.25.0": False,
+    "0.25.1": False,
+    "0.26.0": False,
+    "0.27.0": True,
+    "0.27.1": True,
+    "0.28.0": True,
+    "0.29.0": True,
+}
+
+# What wiring.py notes: the kernel ran, the router was asked, an id was captured for layer 2.
+KERNEL = [["kernel", 10]]
+KERNEL_CAPTURED = [["kernel", 10], ["captured", 2, 10]]
+ROUTER_CAPTURED = [["router", 5], ["captured", 2, 5]]
+HOST_ROUTED = [*ROUTER_CAPTURED, *KERNEL]
+
+
+def refused(events):
+    """Tell whether the binder raised before anything ran."""
+    (error,) = events
+    return error.startswith("ValueError: ") and "not supported with monolithic MoE kernel" in error
+
+
+def test_wiring_on_the_overlay(vllm_env):
+    got = vllm_env.scenario(WIRING, overlay=True).ok()
+    assert got.pop("unbound") == KERNEL
+    # Routed once, without counting expert load, and before the kernel may change its input.
+    assert got.pop("no kernel") == HOST_ROUTED
+    assert got.pop("modular") == [*ROUTER_CAPTURED, ["load"]]  # as on stock
+    neither = got.pop("neither")
+    if not REPORTING[vllm_env.release]:
+        assert neither == KERNEL  # as on stock; vLLM has no router of this kind
+        assert got == {}
+        return
+    assert refused(neither)
+    assert got.pop("silent kernel") == HOST_ROUTED
+    assert got.pop("silent kernel anew") == HOST_ROUTED * 2
+    assert got.pop("reporting kernel") == KERNEL_CAPTURED
+    assert got.pop("made anew") == [
+        *KERNEL_CAPTURED,
+        *(event for n in (11, 12) for event in (["kernel", n], ["captured", 2, n])),
+    ]
+    # Better no step than one whose ids are those of an older step.
+    *before, error = got.pop("silent anew")
+    assert before == KERNEL_CAPTURED
+    assert error.startswith("RuntimeError: routed-experts-capture: model.layers.2.mlp.experts ")
+    assert got == {}
+
+
+def test_wiring_on_stock(vllm_env):
+    got = vllm_env.scenario(WIRING, overlay=False).ok()
+    assert got["modular"] == [*ROUTER_CAPTURED, ["load"]]
+    if not REPORTING[vllm_env.release]:
+        assert got["no kernel"] == KERNEL  # nothing is captured
+        return
+    assert refused(got["no kernel"])
+    assert refused(got["silent kernel"])
+    assert got["reporting kernel"] == KERNEL_CAPTURED
+    # A kernel that is made anew is not bound again.
+    assert got["made anew"] == [*KERNEL_CAPTURED, ["kernel", 11], ["kernel", 12]]
+    assert got["silent anew"] == [*KERNEL_CAPTURED, *KERNEL]

@@ -1,0 +1,182 @@
+"""Bind vLLM's own layers and kernels to a recorder, one kind after the other, and let them run.
+
+No engine and no weights: the MoE runner, the binder, the router's and the kernel's base class are
+vLLM's; what they would compute is fixed. Covers kernels that a CPU does not have.
+
+Result: for each case its events, in order, or the error: ``["kernel", n]`` the kernel ran and
+routed to expert n, ``["router", n]`` so did the router, ``["load"]`` the router counted expert load
+for EPLB, ``["captured", layer, n]`` an id was captured. A case that the release does not know is
+absent.
+"""
+
+# ruff: noqa: ARG002, ARG005  (signatures are vLLM's)
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from vllm.model_executor.layers.fused_moe import routed_experts_capturer
+from vllm.model_executor.layers.fused_moe.config import RoutingMethodType
+from vllm.model_executor.layers.fused_moe.modular_kernel import FusedMoEExpertsMonolithic
+from vllm.model_executor.layers.fused_moe.router.base_router import BaseRouter
+from vllm.model_executor.layers.fused_moe.router.fused_moe_router import FusedMoERouter
+from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+KERNEL_EXPERT = 10
+ROUTER_EXPERT = 5
+LAYER = 2
+TOKENS = 3
+REPORTING = hasattr(FusedMoEExpertsMonolithic, "supports_routing_replay_capture")
+
+events: list[list] = []
+
+
+def only(ids: torch.Tensor) -> int:
+    (expert,) = set(ids.flatten().tolist())
+    return expert
+
+
+class Kernel(FusedMoEExpertsMonolithic):
+    """Routes every token to one expert, and reports it as vLLM's kernels do."""
+
+    def __init__(self, *, reports: bool, expert: int = KERNEL_EXPERT) -> None:
+        self.reports = reports
+        self.expert = expert
+        self.moe_config = SimpleNamespace(
+            max_num_tokens=TOKENS,
+            experts_per_token=1,
+            device=torch.device("cpu"),
+            use_ep=False,
+            dp_size=1,
+        )
+
+    def supports_routing_replay_capture(self) -> bool:
+        return self.reports
+
+    def apply(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        events.append(["kernel", self.expert])
+        if self.reports:
+            buffer = self._maybe_make_routing_replay_buffer(TOKENS, hidden_states.device)
+            if buffer is not None:
+                buffer[:TOKENS] = self.expert
+            self._maybe_dispatch_routing_replay(buffer, TOKENS)
+        return hidden_states
+
+
+Kernel.__abstractmethods__ = frozenset()  # none of them is of interest here
+
+
+class Router(BaseRouter):
+    def __init__(self) -> None:
+        super().__init__(top_k=1, global_num_experts=16)
+
+    @property
+    def routing_method_type(self) -> RoutingMethodType:
+        return RoutingMethodType.TopK
+
+    def _compute_routing(self, hidden_states, router_logits, indices_type, *, input_ids=None):
+        events.append(["router", ROUTER_EXPERT])
+        ids = torch.full((len(hidden_states), 1), ROUTER_EXPERT, dtype=torch.int32)
+        return torch.ones(ids.shape), ids
+
+    def _apply_eplb_mapping(self, topk_ids: torch.Tensor) -> torch.Tensor:
+        events.append(["load"])
+        return topk_ids
+
+
+class OtherRouter(FusedMoERouter):
+    """A router that takes no callback."""
+
+
+OtherRouter.__abstractmethods__ = frozenset()
+
+
+class Runner(MoERunner):
+    def __init__(self, router: FusedMoERouter, kernel: Kernel | None, *, monolithic: bool) -> None:
+        torch.nn.Module.__init__(self)
+        self.layer_name = f"model.layers.{LAYER}.mlp.experts"
+        self.router = router
+        self._shared_experts = None
+        self.routed_experts = SimpleNamespace(
+            quant_method=SimpleNamespace(is_monolithic=monolithic, topk_indices_dtype=None),
+            forward_monolithic=lambda x, router_logits, input_ids: self.monolithic(x),
+            forward_modular=lambda x, topk_ids, **others: x,
+        )
+        self.hold(kernel)
+
+    def hold(self, kernel: Kernel | None) -> None:
+        wrapper = SimpleNamespace(impl=SimpleNamespace(fused_experts=kernel))
+        self.routed_experts.quant_method.moe_kernel = None if kernel is None else wrapper
+
+    def monolithic(self, x: torch.Tensor) -> torch.Tensor:
+        wrapper = self.routed_experts.quant_method.moe_kernel
+        if wrapper is None:
+            events.append(["kernel", KERNEL_EXPERT])
+            return x
+        return wrapper.impl.fused_experts.apply(x)
+
+    def step(self) -> None:
+        self._apply_quant_method(torch.zeros(TOKENS, 8), torch.zeros(TOKENS, 16), None)
+
+
+def bind(runner: Runner) -> None:
+    capturer = SimpleNamespace(
+        capture=lambda layer, ids: events.append(["captured", layer, only(ids)])
+    )
+    model = torch.nn.ModuleList([runner])
+    if hasattr(routed_experts_capturer, "bind_routed_experts_capturer"):
+        routed_experts_capturer.bind_routed_experts_capturer(model, capturer)
+        return
+    layers = SimpleNamespace(static_forward_context={runner.layer_name: runner})
+    model_runner = SimpleNamespace(model=model, compilation_config=layers)
+    GPUModelRunner._bind_routed_experts_capturer(model_runner, capturer)
+
+
+def run(runner: Runner, *anew: Kernel, bound: bool = True) -> list:
+    """Bind and run once; then once with each kernel made anew."""
+    events.clear()
+    try:
+        if bound:
+            bind(runner)
+        runner.step()
+        for kernel in anew:
+            runner.hold(kernel)
+            runner.step()
+    except (RuntimeError, ValueError) as error:
+        return [*events, f"{type(error).__name__}: {error}"]
+    return list(events)
+
+
+def main() -> None:
+    result = {
+        "unbound": run(Runner(Router(), None, monolithic=True), bound=False),
+        "no kernel": run(Runner(Router(), None, monolithic=True)),
+        "neither": run(Runner(OtherRouter(), None, monolithic=True)),
+        "modular": run(Runner(Router(), None, monolithic=False)),
+    }
+    if REPORTING:
+        result |= {
+            "silent kernel": run(Runner(Router(), Kernel(reports=False), monolithic=True)),
+            "reporting kernel": run(Runner(Router(), Kernel(reports=True), monolithic=True)),
+            "made anew": run(
+                Runner(Router(), Kernel(reports=True), monolithic=True),
+                Kernel(reports=True, expert=11),
+                Kernel(reports=True, expert=12),
+            ),
+            "silent anew": run(
+                Runner(Router(), Kernel(reports=True), monolithic=True), Kernel(reports=False)
+            ),
+            "silent kernel anew": run(
+                Runner(Router(), Kernel(reports=False), monolithic=True), Kernel(reports=False)
+            ),
+        }
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The patch x release table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from build_hooks import base, queue, status
+from tests.support import stand_in
+
+if TYPE_CHECKING:
+    from tests.support.project import Project
+
+
+def outcomes(cells: list[status.Cell]) -> dict[str, list[str]]:
+    table: dict[str, list[str]] = {}
+    for cell in cells:
+        table.setdefault(cell.patch, []).append(cell.outcome)
+    return table
+
+
+GOOD = {
+    "sqrt": ["applied", "applied", "applied"],
+    "scale": ["applied", "applied", "applied"],
+    "head": ["applied", "applied", "not-needed"],
+}
+
+
+def test_the_table_comes_from_the_locks(project: Project) -> None:
+    cells = status.from_locks(queue.load(project.overlay))
+    assert outcomes(cells) == GOOD
+    assert status.good(cells)
+    assert status.as_text(cells) == (
+        "patch  0.25.0   0.26.0   0.29.0\n"
+        "-----  -------  -------  ----------\n"
+        "sqrt   applied  applied  applied\n"
+        "scale  applied  applied  applied\n"
+        "head   applied  applied  not-needed\n"
+        "\n"
+        "head on 0.29.0: Upstream returns a float.\n"
+        "scale on 0.29.0: Read the new comment.\n"
+    )
+    assert status.as_markdown(cells) == (
+        "| patch | 0.25.0 | 0.26.0 | 0.29.0 |\n"
+        "| --- | --- | --- | --- |\n"
+        "| sqrt | applied | applied | applied |\n"
+        "| scale | applied | applied | applied |\n"
+        "| head | applied | applied | not-needed |\n"
+        "\n"
+        "- head on 0.29.0: Upstream returns a float.\n"
+        "- scale on 0.29.0: Read the new comment.\n"
+    )
+    assert status.as_json(cells)[0] == {
+        "patch": "sqrt",
+        "base": "0.25.0",
+        "outcome": "applied",
+        "remark": "",
+    }
+
+
+def test_a_missing_lock_is_told(project: Project) -> None:
+    (project.overlay / "locks" / "0.26.0.json").unlink()
+    cells = status.from_locks(queue.load(project.overlay))
+    assert outcomes(cells)["sqrt"] == ["applied", "unlocked", "applied"]
+    assert not status.good(cells)
+    assert "sqrt on 0.26.0: lock 0.26.0 is missing" in status.as_text(cells)
+
+
+@pytest.mark.parametrize("name", ["0.25.0", "0.29.0"])
+def test_a_changed_diff_is_stale_where_it_is_used(project: Project, name: str) -> None:
+    file = project.overlay / "patches" / "scale" / f"{name}.patch"
+    file.write_text(file.read_text().replace("FACTOR = 3", "FACTOR = 4"))
+    cells = status.from_locks(queue.load(project.overlay))
+    stale = {"0.25.0": ["stale", "stale", "applied"], "0.29.0": ["applied", "applied", "stale"]}
+    assert outcomes(cells) == GOOD | {"scale": stale[name]}
+    assert not status.good(cells)
+    assert "python -m build_hooks lock 0." in status.as_text(cells)
+
+
+def test_a_patch_that_is_new_or_no_longer_needed_is_stale(project: Project) -> None:
+    stand_in.write_series(project.overlay, ["sqrt", "scale", "head", "more"])
+    stand_in.write_patch(project.overlay, "more", stand_in.PATCHES["sqrt"])
+    fields = {"vllm": "<0.29", "not_needed": {"0.29.0": "Upstream has it."}}
+    stand_in.write_patch(project.overlay, "sqrt", stand_in.PATCHES["sqrt"], **fields)
+    cells = status.from_locks(queue.load(project.overlay))
+    assert outcomes(cells) == GOOD | {
+        "sqrt": ["applied", "applied", "stale"],
+        "more": ["stale", "stale", "stale"],
+    }
+
+
+def test_other_bases_are_worked_out(project: Project) -> None:
+    broken = base.from_directory(project.directory("broken", "0.26.0", models="pass\n"))
+    newest = base.from_wheel(project.wheels / "vllm-0.29.0-py3-none-any.whl")
+    models = stand_in.sources("0.29.0")["vllm/models.py"].replace("# Twice.", "# Two.")
+    other = project.directory("other", "0.29.0", models=models, _version="version = '0.31.0'\n")
+    cells = status.against(
+        queue.load(project.overlay), [newest, broken, base.from_directory(other)]
+    )
+    assert outcomes(cells) == {
+        "sqrt": ["applied", "conflict", "applied"],
+        "scale": ["applied", "conflict", "conflict"],
+        "head": ["not-needed", "conflict", "not-needed"],
+    }
+    assert list(dict.fromkeys(cell.base for cell in cells)) == ["0.29.0", "0.26.0", "0.31.0"]
+    assert not status.good(cells)
+    text = status.as_text(cells)
+    assert "scale on 0.31.0: scale (0.29.0.patch): vllm/models.py, hunk 1: not found" in text
+
+
+def test_a_reason_worked_out_is_the_one_that_is_locked(project: Project) -> None:
+    loaded = queue.load(project.overlay)
+    worked_out = status.against(
+        loaded, [base.from_wheel(wheel) for wheel in sorted(project.wheels.iterdir())]
+    )
+    assert sorted(worked_out, key=str) == sorted(status.from_locks(loaded), key=str)
