@@ -35,13 +35,13 @@ def listening():
     return {tuple(entry.laddr) for entry in connections if entry.status == psutil.CONN_LISTEN}
 
 
-def occupy(ports, *, listen=True, reuse=False, host="127.0.0.1"):
+def occupy(ports, *, listen=True, host="127.0.0.1"):
+    """Take ports; without listening on them, a bind with SO_REUSEADDR would succeed as well."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     held = []
     for port in ports:
         other = socket.socket(family)
-        if reuse:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((host, port))
         if listen:
             other.listen()
@@ -74,7 +74,9 @@ def case(port, *, held=(), address="127.0.0.1", master=None):
         reader.wait_until_ready()
         queue.enqueue({"sent": port})
         outcome["received"] = reader.dequeue(timeout=30) == {"sent": port}
+        # The reader goes first, so that the port is free for the next case at once.
         reader.remote_socket.close(0)
+        queue.remote_socket.recv()
         queue.remote_socket.close(0)
     finally:
         for logger in loggers:
@@ -96,7 +98,7 @@ def cases(band):
             band,
             held=occupy(queue_ports[:3], host="0.0.0.0"),  # noqa: S104
         ),
-        "reserved": lambda: case(band, held=occupy(queue_ports[:-1], listen=False, reuse=True)),
+        "reserved": lambda: case(band, held=occupy(queue_ports[:-1], listen=False)),
         "last": lambda: case(band, held=occupy(queue_ports[:-1])),
         "exhausted": lambda: case(band, held=occupy(everything)),
         "master": lambda: case(band, master=band + 64),

@@ -58,6 +58,9 @@ def read(start, expected, received, go):
         queue = MessageQueue.create_from_handle(handle, 0)
         queue.wait_until_ready()
         right += queue.dequeue(timeout=PATIENCE) == f"message {index} of {number}"
+        # The reader goes first, so that the port is free for the next trial at once.
+        queue.remote_socket.close(0)
+        queue.remote_socket.context.term()
     received.put(right)
     start.wait(PATIENCE)
 

@@ -11,8 +11,6 @@ import pytest
 from tests.support.ports import free_band
 
 HERE = Path(__file__).parent
-BAND = free_band("stores")
-STORE_PORTS = range(BAND + 32, BAND + 64)
 ENGINES = 8
 
 # Releases in which the driver picks a port for RayExecutorV2, and rank 0 binds it much later.
@@ -23,6 +21,11 @@ LESS = "without the right to ports below 1024"
 MORE = "with the right to ports below 1024"
 
 
+def band(vllm_env, rights):
+    """Return a band of its own: the ports of a store are not free at once after its end."""
+    return free_band("stores", vllm_env.release, rights)
+
+
 def stores(vllm_env, rights, *, overlay):
     if rights == MORE and os.geteuid() != 0:
         pytest.skip("needs root")
@@ -31,7 +34,7 @@ def stores(vllm_env, rights, *, overlay):
     outcome = vllm_env.scenario(
         HERE / "store.py",
         overlay=overlay,
-        env={"VLLM_PORT": str(BAND), "VLLM_LOGGING_LEVEL": "ERROR"},
+        env={"VLLM_PORT": str(band(vllm_env, rights)), "VLLM_LOGGING_LEVEL": "ERROR"},
         drop=rights == LESS,
         engines=ENGINES,
     ).ok()
@@ -43,17 +46,19 @@ def stores(vllm_env, rights, *, overlay):
 
 def test_stock_without_the_capability_gives_the_store_the_port_of_its_own_queue(vllm_env):
     found = stores(vllm_env, LESS, overlay=False)
+    first = band(vllm_env, LESS)
     if vllm_env.release in PICKED:
-        assert found["one"]["store"] == found["one"]["queue"] == BAND
+        assert found["one"]["store"] == found["one"]["queue"] == first
         assert "EADDRINUSE" in found["one"]["error"]
         assert all("EADDRINUSE" in engine["error"] for engine in found["many"])
     else:
         assert found["one"]["error"] is None
-        assert found["one"]["store"] not in range(BAND, BAND + 100)
+        assert found["one"]["store"] not in range(first, first + 100)
 
 
 def test_stock_as_root_gives_all_engines_one_port_below_1024(vllm_env):
     found = stores(vllm_env, MORE, overlay=False)
+    first = band(vllm_env, MORE)
     if vllm_env.release in PICKED:
         assert found["one"]["stranger"], "nobody holds the port that was picked"
         for engines in (found["many"], found["many, no VLLM_PORT"]):
@@ -61,7 +66,7 @@ def test_stock_as_root_gives_all_engines_one_port_below_1024(vllm_env):
             assert port < 1024
             assert [engine["error"] for engine in engines].count(None) == 1
     else:
-        assert found["one"]["store"] not in range(BAND, BAND + 100)
+        assert found["one"]["store"] not in range(first, first + 100)
 
 
 @pytest.mark.parametrize("rights", [LESS, MORE])
@@ -75,6 +80,7 @@ def test_every_engine_meets_at_a_store_that_it_holds(vllm_env, rights, case):
         assert engine["sum"] == 3
     ports = [engine[name] for engine in engines for name in ("store", "queue")]
     assert len(set(ports)) == len(ports) == 2 * (1 if case == "one" else ENGINES)
+    first = band(vllm_env, rights)
     for engine in engines:
         assert engine["store"] > 1023
-        assert (engine["store"] in STORE_PORTS) == (case != "many, no VLLM_PORT")
+        assert (engine["store"] in range(first + 32, first + 64)) == (case != "many, no VLLM_PORT")
