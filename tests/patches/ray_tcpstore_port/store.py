@@ -9,6 +9,7 @@ and for each engine its ports, the error, whether a stranger could have the stor
 """
 
 import contextlib
+import errno
 import inspect
 import json
 import multiprocessing
@@ -31,8 +32,11 @@ def may_bind(port):
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
+        except PermissionError:
             return False
+        except OSError as error:
+            # In use: that is told only to those who may.
+            return error.errno == errno.EADDRINUSE
     return True
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ports import free_band
+from tests.support.ray import workers, workers_band
 
 HERE = Path(__file__).parent
 ENGINES = 8
@@ -84,3 +85,18 @@ def test_every_engine_meets_at_a_store_that_it_holds(vllm_env, rights, case):
     for engine in engines:
         assert engine["store"] > 1023
         assert (engine["store"] in range(first + 32, first + 64)) == (case != "many, no VLLM_PORT")
+
+
+def test_stock_version_1_tells_its_workers_a_port_that_nobody_holds(vllm_env):
+    told = workers(vllm_env, overlay=False)["v1 unset"]
+    port = int(told["init method"].rpartition(":")[2])
+    assert port not in told["listening"]
+
+
+@pytest.mark.parametrize("case", ["v1 unset", "v1 value"])
+def test_version_1_meets_at_a_store_that_rank_0_holds(vllm_env, case):
+    told = workers(vllm_env, overlay=True)[case]
+    port = int(told["init method"].rpartition(":")[2])
+    first = workers_band(vllm_env)
+    assert port in told["listening"]
+    assert port in range(first + 32, first + 64)
