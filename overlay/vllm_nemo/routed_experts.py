@@ -119,13 +119,22 @@ def capture_routing(
     The callback gets logical expert ids ``(tokens, top_k)`` of the router's own integer dtype.
 
     Raises:
-        RuntimeError: The kernel was bound, has been made anew, and no longer reports its ids.
+        RuntimeError: The router lacks an operator on this platform (most routers do on a CPU; the
+            grouped top-k one does not), or the kernel that was bound has been made anew and no
+            longer reports its ids.
     """
     capture_fn: CaptureFn | None = getattr(runner.router, "capture_fn", None)
     if capture_fn is not None:
-        _, expert_ids = runner.router._compute_routing(
-            hidden_states, router_logits, None, input_ids=input_ids
-        )
+        try:
+            _, expert_ids = runner.router._compute_routing(
+                hidden_states, router_logits, None, input_ids=input_ids
+            )
+        except (AttributeError, NotImplementedError) as error:
+            raise RuntimeError(
+                f"routed-experts-capture: {type(runner.router).__name__} of {runner.layer_name} "
+                f"cannot route on {hidden_states.device}, where the kernel routes by itself and "
+                f"reports nothing: {error}. Start the engine without enable_return_routed_experts."
+            ) from error
         capture_fn(expert_ids)
         return
     kept: _KernelCapture | None = getattr(runner, _KEPT, None)

@@ -82,6 +82,14 @@ def test_failure_to_capture_is_not_hidden():
         Runner(Router(refuse)).step()
 
 
+def test_router_without_an_operator_on_this_platform_is_named():
+    router = Router(pytest.fail)
+    operators = SimpleNamespace()
+    router._compute_routing = lambda *_, **__: operators.topk_softmax
+    with pytest.raises(RuntimeError, match=r"Router of model\.layers\.3\.\S* cannot route on cpu"):
+        capture_routing(Runner(router), SimpleNamespace(device="cpu"), "logits", None)
+
+
 class Decoy:
     """Reports ids, but is no monolithic kernel."""
 

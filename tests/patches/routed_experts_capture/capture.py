@@ -52,6 +52,7 @@ def main() -> None:
             enforce_eager=not arguments["compiled"],
             enable_return_routed_experts=True,
             enable_prefix_caching=True,
+            worker_extension_cls="kernel_probe.KernelProbe",
             block_size=32,
             max_model_len=64,
             max_num_batched_tokens=16,

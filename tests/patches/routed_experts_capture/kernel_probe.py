@@ -5,11 +5,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
+import torch
+import vllm
+
 # Where the kernel selects experts: since 0.28.0, and before.
 _KERNELS = (
     "vllm.model_executor.layers.fused_moe.experts.cpu_moe",
     "vllm.model_executor.layers.fused_moe.cpu_fused_moe",
 )
+
+# vLLM 0.27 refuses MoE layers in float32 on a CPU with AMX, which it takes for badly aligned ones.
+# Float32 is what makes routing comparable, so such a CPU passes for one without.
+if vllm.__version__.startswith("0.27."):
+    torch.cpu._is_amx_tile_supported = lambda: False
 
 
 class KernelProbe:

@@ -1,0 +1,197 @@
+"""Scenario: real draft models built beside a real target, and vLLM's two ways of sharing a head.
+
+Nothing generates here, so that every draft class which a CPU can build is covered in one process:
+the V1 proposer's method on a draft made by vLLM's own loader, and the V2 loaders as they are.
+After that a refit sends the draft a head of its own. All weights are random
+(``load_format="dummy"``) but the draft's head in the refit, which is all ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny_models import DRAFT_VOCAB, HIDDEN, LLAMA, VOCAB
+
+QWEN3 = {**LLAMA, "model_type": "qwen3", "attention_bias": False}
+DEEPSEEK = {
+    **LLAMA,
+    # Not "deepseek_v3", which vLLM takes for DeepSeek's own MTP.
+    "model_type": "deepseek_v2",
+    "kv_lora_rank": 64,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+    "first_k_dense_replace": 8,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
+GEMMA4 = {
+    **LLAMA,
+    "model_type": "gemma4_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "attention_bias": False,
+    "layer_types": ["sliding_attention"],
+    "sliding_window": 64,
+    "global_head_dim": HIDDEN // 2,
+    "hidden_size_per_layer_input": 0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+AUX = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
+BLOCK = {
+    "mask_token_id": 0,
+    "target_layer_ids": [0, 1, 2],
+    "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1, 2]},
+    "block_size": 4,
+    "markov_rank": 8,
+}
+
+# Draft: its method, its configuration, and where that has the size of its vocabulary.
+DRAFTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "LlamaForCausalLMEagle3": ("eagle3", {**LLAMA, **AUX}, "draft_vocab_size"),
+    "Eagle3Qwen3ForCausalLM": ("eagle3", {**QWEN3, **AUX}, "draft_vocab_size"),
+    "Eagle3DeepseekV2ForCausalLM": ("eagle3", {**DEEPSEEK, **AUX}, "draft_vocab_size"),
+    "DFlashDraftModel": ("dflash", {**QWEN3, **BLOCK}, "draft_vocab_size"),
+    "Qwen3DSparkModel": ("dspark", {**QWEN3, **BLOCK}, "draft_vocab_size"),
+    "Gemma4DSparkModel": ("dspark", {**GEMMA4, **BLOCK}, "vocab_size"),
+    # EAGLE-1: builds no head, and must get the target's.
+    "EagleLlamaForCausalLM": ("eagle", LLAMA, "draft_vocab_size"),
+}
+TOKENS = {"truncated": DRAFT_VOCAB, "equal": VOCAB}
+
+
+def configuration(architecture: str, tokens: int, root: Path) -> Any:
+    from vllm.config import SpeculativeConfig
+    from vllm.engine.arg_utils import EngineArgs
+
+    method, config, size = DRAFTS[architecture]
+    target, draft = root / "target", root / f"{architecture}-{tokens}"
+    for folder, content in (
+        (target, {**LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 3}),
+        (draft, {**config, "architectures": [architecture], "num_hidden_layers": 1, size: tokens}),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(content))
+    engine = EngineArgs(
+        model=str(target),
+        dtype="float32",
+        load_format="dummy",
+        enforce_eager=True,
+        max_model_len=128,
+        max_num_seqs=4,
+        skip_tokenizer_init=True,
+        enable_prefix_caching=False,
+    )
+    speculative = {"method": method, "model": str(draft), "num_speculative_tokens": 3}
+    if method != "dspark":
+        engine.speculative_config = speculative
+        return engine.create_engine_config()
+    # Only the V2 runner drafts with DSpark, and a configuration for that needs Triton.
+    made = engine.create_engine_config()
+    made.speculative_config = SpeculativeConfig(
+        **speculative,
+        target_model_config=made.model_config,
+        target_parallel_config=made.parallel_config,
+    )
+    return made
+
+
+def build(config: Any) -> Any:
+    from vllm.model_executor.model_loader import get_model
+
+    return get_model(vllm_config=config, model_config=config.speculative_config.draft_model_config)
+
+
+def share_v1(target: Any, config: Any) -> Any:
+    """Share by the V1 proposer's own method."""
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    proposer = SpecDecodeBaseProposer.__new__(SpecDecodeBaseProposer)
+    proposer.vllm_config = config
+    proposer.use_local_argmax_reduction = False
+    proposer.model = build(config)
+    proposer._maybe_share_lm_head(target)
+    return proposer.model
+
+
+def share_v2(target: Any, config: Any) -> Any:
+    """Share by the V2 runner's own loader; for DSpark, which it refuses here, by its decision."""
+    method = config.speculative_config.method
+    if method == "dspark":
+        from vllm.v1.worker.gpu.spec_decode.eagle.utils import _should_share
+
+        draft = build(config)
+        if _should_share(draft, "has_own_lm_head", draft.lm_head, target.lm_head):
+            draft.lm_head = target.lm_head
+        return draft
+    if method == "dflash":
+        from vllm.v1.worker.gpu.spec_decode.dflash.utils import load_dflash_model as load
+    else:
+        from vllm.v1.worker.gpu.spec_decode.eagle.utils import load_eagle_model as load
+    return load(target, config)
+
+
+def observe(architecture: str, tokens: int, share: Any) -> dict[str, Any]:
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader import get_model
+
+    config = configuration(architecture, tokens, Path("models").absolute())
+    with set_current_vllm_config(config):
+        target = get_model(vllm_config=config)
+        before = target.lm_head.weight.clone()
+        draft = share(target, config)
+        seen: dict[str, Any] = {
+            "class": type(draft).__name__,
+            "is_the_targets": draft.lm_head is target.lm_head,
+            "tokens": draft.lm_head.org_vocab_size,
+        }
+        try:
+            draft.load_weights(iter([("lm_head.weight", torch.ones(tokens, HIDDEN))]))
+        except Exception as error:  # noqa: BLE001  # what is raised is what the test is about
+            seen["refused"] = type(error).__name__
+            seen["message"] = str(error)
+        seen["target_untouched"] = torch.equal(target.lm_head.weight, before)
+        seen["has_refit"] = bool((draft.lm_head.weight[:tokens] == 1).all())
+    return seen
+
+
+def main() -> dict[str, Any]:
+    from vllm.config import set_current_vllm_config
+    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+
+    with set_current_vllm_config(configuration("LlamaForCausalLMEagle3", VOCAB, Path("models"))):
+        init_distributed_environment(1, 0, f"file://{Path('rendezvous').absolute()}", 0, "gloo")
+        ensure_model_parallel_initialized(1, 1)
+    result: dict[str, Any] = {}
+    for architecture in DRAFTS:
+        for name, tokens in TOKENS.items():
+            for runner, share in (("V1", share_v1), ("V2", share_v2)):
+                if architecture.endswith("DSparkModel") and runner == "V1":
+                    continue  # DSpark drafts for the V2 runner only
+                if architecture == "EagleLlamaForCausalLM" and name == "truncated":
+                    continue  # it has no head to truncate
+                case = f"{architecture} {name} {runner}"
+                try:
+                    result[case] = observe(architecture, tokens, share)
+                except Exception as error:  # noqa: BLE001  # not every draft can be built here
+                    result[case] = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+                gc.collect()
+    return result
+
+
+if __name__ == "__main__":
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(main()))

@@ -1,0 +1,169 @@
+"""Scenario: speculate with a dummy-loaded EAGLE-3 draft, then send the weights, as a refit does.
+
+Arguments: ``speculate`` (false: the same generation without a draft). The result holds only what
+was seen; what it should be is for the test to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# One process, so that the models can be looked at.
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+
+import torch
+from safetensors.torch import load_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny_models import DRAFT_TOKENS, NEW_TOKENS, save_models
+
+ARGUMENTS = json.loads(sys.argv[1])
+
+
+def reference(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
+    """Greedy tokens of transformers' own model."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        return [
+            model.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                max_new_tokens=NEW_TOKENS,
+                min_new_tokens=NEW_TOKENS,
+                do_sample=False,
+                pad_token_id=0,
+            )[0, len(prompt) :].tolist()
+            for prompt in prompts
+        ]
+
+
+def reload_draft(worker: Any, weights: dict[str, torch.Tensor]) -> None:
+    """Send weights to the draft by vLLM's own reloading, which also repacks them for the CPU."""
+    from vllm.model_executor.model_loader.reload import (
+        finalize_layerwise_reload,
+        initialize_layerwise_reload,
+    )
+
+    draft = worker.model_runner.drafter.model
+    initialize_layerwise_reload(draft)
+    try:
+        draft.load_weights(iter(weights.items()))
+    finally:
+        finalize_layerwise_reload(draft, worker.vllm_config.speculative_config.draft_model_config)
+
+
+def main() -> dict[str, Any]:
+    root = Path("models").absolute()
+    prompts = save_models(root)
+    result: dict[str, Any] = {"reference": reference(root / "target", prompts)}
+    target_weights = load_file(root / "target" / "model.safetensors")
+    draft_weights = load_file(root / "draft" / "model.safetensors")
+
+    from vllm import LLM, SamplingParams
+
+    speculation = {
+        "load_format": "dummy",
+        "speculative_config": {
+            "method": "eagle3",
+            "model": str(root / "draft"),
+            "num_speculative_tokens": 1,
+        },
+    }
+    llm = LLM(
+        model=str(root / "target"),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=128,
+        max_num_seqs=4,
+        seed=0,
+        skip_tokenizer_init=True,
+        enable_prefix_caching=False,
+        disable_log_stats=False,
+        **(speculation if ARGUMENTS["speculate"] else {}),
+    )
+    sampling = SamplingParams(
+        temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True, detokenize=False
+    )
+
+    def counted(name: str) -> int:
+        return sum(m.value for m in llm.get_metrics() if m.name == f"vllm:spec_decode_{name}")
+
+    def generate() -> dict[str, Any]:
+        drafted, accepted = counted("num_draft_tokens"), counted("num_accepted_tokens")
+        outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], sampling)
+        return {
+            "tokens": [list(o.outputs[0].token_ids) for o in outputs],
+            "drafted": counted("num_draft_tokens") - drafted,
+            "accepted": counted("num_accepted_tokens") - accepted,
+        }
+
+    if not ARGUMENTS["speculate"]:
+        return {**result, "generated": generate()}
+
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def look(worker: Any) -> dict[str, Any]:
+        target, draft = worker.model_runner.model, worker.model_runner.drafter.model
+        return {
+            "is_the_targets": draft.lm_head is target.lm_head,
+            "same_memory": draft.lm_head.weight.data_ptr() == target.lm_head.weight.data_ptr(),
+            "shape": list(draft.lm_head.weight.shape),
+            "target_shape": list(target.lm_head.weight.shape),
+            "target_head_as_saved": torch.equal(
+                target.lm_head.weight, target_weights["lm_head.weight"]
+            ),
+            "draft_head_as_saved": draft.lm_head.weight.shape
+            == draft_weights["lm_head.weight"].shape
+            and torch.equal(draft.lm_head.weight, draft_weights["lm_head.weight"]),
+        }
+
+    def listen(worker: Any) -> None:
+        def hook(_module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+            seen.append((inputs[1].clone(), output.clone()))
+
+        worker.model_runner.drafter.model.logits_processor.register_forward_hook(hook)
+
+    def on_worker(function: Any, *args: Any) -> Any:
+        return llm.collective_rpc(function, args=args)[0]
+
+    on_worker(listen)
+    result["loaded"] = on_worker(look)
+
+    on_worker(lambda worker: worker.model_runner.reload_weights(iter(target_weights.items())))
+    body = {name: w for name, w in draft_weights.items() if name != "lm_head.weight"}
+    on_worker(reload_draft, body)
+    result["body_sent"] = {**on_worker(look), **generate()}
+
+    head = draft_weights["lm_head.weight"]
+    try:
+        on_worker(reload_draft, {"lm_head.weight": head})
+    except Exception as error:  # noqa: BLE001  # what is raised is what the test is about
+        result["refused"] = type(error).__name__
+    seen.clear()
+    result["head_sent"] = {**on_worker(look), **generate()}
+
+    # The draft's head by plain arithmetic, on the hidden states that the draft handed to it.
+    hidden = torch.cat([h for h, _ in seen]).double()
+    logits = torch.cat([y for _, y in seen]).double()
+    expected = hidden @ head.double().T
+    result["drafts"] = {
+        "count": len(hidden),
+        "width": logits.shape[-1],
+        "max_abs_logit": expected.abs().max().item(),
+        "max_abs_error": (logits - expected).abs().max().item(),
+        "same_token": (logits.argmax(-1) == expected.argmax(-1)).double().mean().item(),
+        "tokens_in_draft_vocabulary": all(
+            t in DRAFT_TOKENS for tokens in result["reference"] for t in tokens
+        ),
+    }
+    return result
+
+
+if __name__ == "__main__":
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(main()))

@@ -1,0 +1,148 @@
+"""Patch ``eagle3-draft-lm-head``: which head a draft model drafts with, and what a refit writes.
+
+The oracles are transformers' Llama for what is generated, and for the drafts the draft head as a
+float64 product of the hidden states that it was handed and its saved weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SPECULATE = HERE / "speculate.py"
+SHARING = HERE / "sharing.py"
+
+VOCAB = 256
+DRAFT_VOCAB = 64
+HIDDEN = 128
+
+# Every draft with a head of its own; DSpark drafts exist for the V2 runner alone.
+DRAFTS = {
+    "LlamaForCausalLMEagle3": ["V1", "V2"],
+    "Eagle3Qwen3ForCausalLM": ["V1", "V2"],
+    "Eagle3DeepseekV2ForCausalLM": ["V1", "V2"],
+    "DFlashDraftModel": ["V1", "V2"],
+    "Qwen3DSparkModel": ["V2"],
+    "Gemma4DSparkModel": ["V2"],
+}
+FIRST_RELEASE = {"Gemma4DSparkModel": "0.26.0"}
+CASES = [(draft, runner) for draft, runners in DRAFTS.items() for runner in runners]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """Keep what vLLM finds out about model classes (in a process each) from run to run."""
+    return {"VLLM_CACHE_ROOT": str(tmp_path_factory.mktemp("vllm-cache"))}
+
+
+@pytest.fixture
+def speculate(vllm_env):
+    return lambda *, overlay: vllm_env.scenario(SPECULATE, overlay=overlay, speculate=True).ok()
+
+
+@pytest.fixture
+def sharing(vllm_env, cache):
+    def run(draft, size, runner, *, overlay):
+        if vllm_env.release < FIRST_RELEASE.get(draft, ""):
+            pytest.skip(f"vLLM {vllm_env.release} has no {draft}")
+        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache).ok()
+        case = result[f"{draft} {size} {runner}"]
+        assert "failed" not in case, case
+        return case
+
+    return run
+
+
+def test_without_speculation_the_engine_generates_what_transformers_does(vllm_env):
+    result = vllm_env.scenario(SPECULATE, overlay=True, speculate=False).ok()
+    assert result["generated"]["tokens"] == result["reference"]
+
+
+@pytest.mark.parametrize("overlay", [False, True], ids=["stock", "overlay"])
+def test_speculation_does_not_change_what_is_generated(speculate, overlay):
+    result = speculate(overlay=overlay)
+    assert result["body_sent"]["tokens"] == result["reference"]
+    assert result["head_sent"]["tokens"] == result["reference"]
+    # What makes the rest meaningful: the draft can name every token that is to come.
+    assert result["drafts"]["tokens_in_draft_vocabulary"]
+
+
+def test_stock_drafts_with_the_targets_first_rows(speculate):
+    result = speculate(overlay=False)
+    assert result["loaded"]["is_the_targets"]
+    assert result["loaded"]["shape"] == [VOCAB, HIDDEN]
+    # The refit of the draft's head goes to the target's loader, which it does not fit.
+    assert result["refused"] == "AssertionError"
+    final = result["head_sent"]
+    assert final["is_the_targets"]
+    assert final["target_head_as_saved"]
+    assert final["drafted"] > 80
+    assert final["accepted"] < 0.1 * final["drafted"]
+    # Without an error: there are as many logits as draft tokens, but they are other tokens'.
+    drafts = result["drafts"]
+    assert drafts["width"] == DRAFT_VOCAB
+    assert drafts["max_abs_error"] > 0.5 * drafts["max_abs_logit"]
+    assert drafts["same_token"] < 0.1
+
+
+def test_overlay_drafts_with_the_drafts_own_head(speculate):
+    result = speculate(overlay=True)
+    for moment in ("loaded", "body_sent", "head_sent"):
+        assert not result[moment]["is_the_targets"]
+        assert not result[moment]["same_memory"]
+        assert result[moment]["shape"] == [DRAFT_VOCAB, HIDDEN]
+        assert result[moment]["target_shape"] == [VOCAB, HIDDEN]
+    assert "refused" not in result
+    # A random head, then the refit's.
+    assert result["body_sent"]["accepted"] < 0.1 * result["body_sent"]["drafted"]
+    final = result["head_sent"]
+    assert final["drafted"] > 40
+    assert final["accepted"] > 0.9 * final["drafted"]
+    assert final["draft_head_as_saved"]
+    assert final["target_head_as_saved"]
+    drafts = result["drafts"]
+    assert drafts["width"] == DRAFT_VOCAB
+    assert drafts["max_abs_error"] < 1e-5 * drafts["max_abs_logit"]
+    assert drafts["same_token"] == 1.0
+
+
+@pytest.mark.parametrize(("draft", "runner"), CASES)
+class TestOfAnotherSize:
+    def test_stock_shares_the_targets_head(self, sharing, draft, runner):
+        case = sharing(draft, "truncated", runner, overlay=False)
+        assert case["is_the_targets"]
+        assert case["tokens"] == VOCAB
+        assert not case["has_refit"]
+
+    def test_overlay_keeps_the_drafts_head(self, sharing, draft, runner):
+        case = sharing(draft, "truncated", runner, overlay=True)
+        assert not case["is_the_targets"]
+        assert case["tokens"] == DRAFT_VOCAB
+        assert "refused" not in case, case
+        assert case["has_refit"]
+        assert case["target_untouched"]
+
+
+@pytest.mark.parametrize(("draft", "runner"), CASES)
+class TestOfTheSameSize:
+    def test_stock_shares_and_writes_into_the_targets_head(self, sharing, draft, runner):
+        case = sharing(draft, "equal", runner, overlay=False)
+        assert case["is_the_targets"]
+        assert not case["target_untouched"]
+
+    def test_overlay_shares_and_refuses_to_write(self, sharing, draft, runner):
+        case = sharing(draft, "equal", runner, overlay=True)
+        assert case["is_the_targets"]
+        assert case["tokens"] == VOCAB
+        assert case["refused"] == "RuntimeError"
+        assert "eagle3-draft-lm-head" in case["message"]
+        assert case["target_untouched"]
+
+
+@pytest.mark.parametrize("overlay", [False, True], ids=["stock", "overlay"])
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+def test_a_draft_without_a_head_gets_the_targets(sharing, overlay, runner):
+    case = sharing("EagleLlamaForCausalLM", "equal", runner, overlay=overlay)
+    assert case["is_the_targets"]

@@ -1,0 +1,81 @@
+"""Patch ``glm-dsa-sequence-parallel-moe``: ranks that share tokens agree with one that has all.
+
+One scenario runs vLLM's DeepSeek decoder, its MTP layer and its EAGLE draft on 4 and on 8 real
+processes (data x tensor parallel 2 x 2 and 2 x 4, expert parallel). The oracle is a single rank on
+the same weights, and that rank in turn is held against transformers' model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+RANKS = Path(__file__).parent / "ranks.py"
+WORLDS = ("tp2", "tp4")
+COUNTS = {str(count) for count in range(1, 18)}
+
+# Float32 on all ranks; what is left is the order of sums. The defect is of the order of 1.
+CLOSE = 1e-4
+WRONG = 1e-1
+
+TARGETS = ("decoder", "all-moe", "alternating")
+# Stock MTP returns every rank's share of the tokens in 0.25; later it gathers.
+STOCK_MTP_SHARES = {"0.25.0", "0.25.1"}
+
+
+@pytest.fixture
+def overlay(vllm_env):
+    return vllm_env.scenario(RANKS, overlay=True).ok()
+
+
+@pytest.fixture
+def stock(vllm_env):
+    return vllm_env.scenario(RANKS, overlay=False).ok()
+
+
+def single(label):
+    """Whether the forward pass was of one token."""
+    return label == "1" or label.startswith("decode")
+
+
+def close(difference):
+    return difference is not None and difference < CLOSE
+
+
+def test_every_number_of_tokens_agrees_with_one_rank(overlay):
+    assert set(overlay["differences"]["decoder"]) > COUNTS
+    for stack, rows in overlay["differences"].items():
+        assert {"1", "prompt", "decode 0"} <= set(rows)
+        for label, worlds in rows.items():
+            assert set(worlds) == set(WORLDS)
+            assert all(close(found) for found in worlds.values()), (stack, label, worlds)
+
+
+def test_the_single_rank_agrees_with_transformers(overlay, stock):
+    assert overlay["from transformers"] < CLOSE
+    assert stock["from transformers"] < CLOSE
+
+
+@pytest.mark.parametrize("stack", TARGETS)
+def test_stock_is_wrong_for_one_token_and_for_no_other_number(stock, stack):
+    for label, worlds in stock["differences"][stack].items():
+        for world in WORLDS:
+            if single(label):
+                assert worlds[world] > WRONG, (label, worlds)
+            else:
+                assert close(worlds[world]), (label, worlds)
+
+
+def test_stock_drafts(vllm_env, stock):
+    """A share of one token has the right shape and, but for rank 0, the wrong content."""
+    drafts = {"eagle": True, "mtp": vllm_env.release in STOCK_MTP_SHARES}
+    for stack, shares in drafts.items():
+        for label, worlds in stock["differences"][stack].items():
+            for world in WORLDS:
+                if not shares:
+                    assert close(worlds[world]), (stack, label, worlds)
+                elif single(label):
+                    assert worlds[world] > WRONG, (stack, label, worlds)
+                else:
+                    assert worlds[world] is None, (stack, label, worlds)
