@@ -30,7 +30,7 @@ def look(worker):
     return {
         "init method": worker.distributed_init_method,
         "group queue": queue and queue.handle and queue.handle.remote_subscribe_addr,
-        "network": os.readlink("/proc/self/ns/net"),
+        "network": str(Path("/proc/self/ns/net").readlink()),
     }
 
 
