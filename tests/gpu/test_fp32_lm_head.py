@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.environment import Environment
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
 
 SCENARIOS = Path(__file__).parent.parent / "patches" / "fp32_lm_head"
 ON = {"NRL_VLLM_FP32_LM_HEAD": "1"}
@@ -81,7 +83,7 @@ def test_no_fp32_copy_of_the_weight(gpu_env: Environment) -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_an_engine_with_cuda_graphs(gpu_env: Environment, on: bool) -> None:
+def test_an_engine_with_cuda_graphs(gpu_env: Environment, *, on: bool) -> None:
     outcome = gpu_env.scenario(
         SCENARIOS / "engine.py",
         overlay=True,

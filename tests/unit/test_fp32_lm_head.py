@@ -18,8 +18,10 @@ class Config(SimpleNamespace):
         return self
 
 
-@pytest.mark.parametrize(("value", "asked"), [(None, False), ("", False), ("0", False), ("1", True)])
-def test_values(value: str | None, asked: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "asked"), [(None, False), ("", False), ("0", False), ("1", True)]
+)
+def test_values(value: str | None, *, asked: bool) -> None:
     environ = {} if value is None else {fp32_lm_head.SWITCH: value}
     assert fp32_lm_head.is_requested(environ) is asked
 
@@ -80,5 +82,5 @@ def test_every_nested_configuration_is_found_once() -> None:
         ("half", "torch.bfloat16", False),
     ],
 )
-def test_what_is_fp32(given: str, model: str, expected: bool) -> None:
+def test_what_is_fp32(given: str, model: str, *, expected: bool) -> None:
     assert fp32_lm_head._is_fp32(given, model) is expected

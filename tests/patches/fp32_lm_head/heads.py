@@ -148,7 +148,7 @@ def layers(
 
 @case
 def scaled_capped_padded_biased() -> dict[str, Any]:
-    """A vocabulary that is padded, with bias, soft cap and scale; and its vocabulary-parallel top."""
+    """A vocabulary that is padded, with bias, soft cap and scale; and its local top tokens."""
     head, processor = layers(configuration(LLAMA), 1000, bias=True, scale=0.5, soft_cap=10.0)
     weight = fill(head)[:1000]
     logits = processor(head, hidden_states(), head.bias)
@@ -268,7 +268,7 @@ def travels() -> dict[str, Any]:
     vllm_config = configuration(LLAMA)
     given = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("NRL_VLLM_FP32")}
     try:
-        arrived = pickle.loads(pickle.dumps(vllm_config))
+        arrived = pickle.loads(pickle.dumps(vllm_config))  # noqa: S301
         result = through_model(arrived)
         return {
             **result,
@@ -300,7 +300,7 @@ def main() -> None:
         for name, function in CASES.items():
             try:
                 results[name] = function()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 traceback.print_exc()
                 results[name] = {"error": f"{type(error).__name__}: {error}"}
     Path(os.environ["SCENARIO_RESULT"]).write_text(

@@ -26,7 +26,7 @@ def attempt(value: str, function: Callable[[], object]) -> str | None:
     with mock.patch.dict(os.environ, {SWITCH: value}):
         try:
             function()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             return f"{type(error).__name__}: {error}"
     return None
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.environment import Environment
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
 
 HERE = Path(__file__).parent
 SWITCH = "NRL_VLLM_FP32_LM_HEAD"
@@ -121,7 +122,7 @@ def test_left_out_head_has_the_method_that_is_meant(vllm_env: Environment) -> No
 
 @pytest.mark.parametrize("on", [True, False])
 def test_the_cached_draft_distribution_has_the_dtype_of_the_drafts_logits(
-    vllm_env: Environment, on: bool
+    vllm_env: Environment, *, on: bool
 ) -> None:
     result = heads(vllm_env, overlay=True, on=on)["cases"]["draft"]
     assert result["dtype"] == (FP32 if on else BF16)
@@ -170,7 +171,7 @@ def test_every_refusal_is_looked_at(vllm_env: Environment) -> None:
 
 
 @pytest.mark.parametrize("overlay", [True, False])
-def test_two_ranks_gather_what_one_computes(vllm_env: Environment, overlay: bool) -> None:
+def test_two_ranks_gather_what_one_computes(vllm_env: Environment, *, overlay: bool) -> None:
     outcome = vllm_env.scenario(HERE / "gather.py", overlay=overlay, device="cpu")
     results = outcome.ok()
     assert results["off"]["dtype"] == BF16

@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +56,7 @@ def is_missing(module: str, name: str | None) -> bool:
 
 def ours() -> dict:
     """What the overlay's own functions make of this client."""
+    from vllm.exceptions import VLLMValidationError
     from vllm_nemo import openai_compat
 
     tool = openai_compat.namespace_tool()
@@ -64,7 +64,7 @@ def ours() -> dict:
     for kind in ("function", "namespace", "shell", "no such type"):
         try:
             openai_compat.refuse_unknown_tools({"tools": [{"type": kind}]})
-        except ValueError as error:
+        except VLLMValidationError as error:
             refused[kind] = str(error)
     return {
         "tool": f"{tool.__module__}.{tool.__qualname__}",
@@ -85,9 +85,8 @@ def main() -> None:
     wanted: dict[tuple[str, str | None], list[str]] = {}
     for path in sorted(package.rglob("*.py")):
         relative = path.relative_to(package.parent)
-        if overlay and (served / relative).exists():
-            path = served / relative
-        text = path.read_text()
+        copy = served / relative
+        text = (copy if overlay and copy.exists() else path).read_text()
         for name in names(ast.parse(text)) if "openai" in text else ():
             wanted.setdefault(name, []).append(str(relative))
     missing = {
@@ -95,14 +94,12 @@ def main() -> None:
         for (module, name), files in sorted(wanted.items(), key=str)
         if is_missing(module, name)
     }
-    # In one process each: after a failure, half of vLLM is in sys.modules.
     failed = {}
     for module in MODULES:
-        process = subprocess.run(
-            [sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False
-        )
-        if process.returncode:
-            failed[module] = process.stderr.strip().splitlines()[-1]
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            failed[module] = str(error)
     result = {
         "openai": openai.__version__,
         "names": len(wanted),

@@ -1,4 +1,4 @@
-"""Scenario: vLLM's OpenAI-compatible server and an ``openai`` client, both with one installed client.
+"""Scenario: vLLM's OpenAI-compatible server, and a client of it, on the same ``openai``.
 
 The client comes first on ``PYTHONPATH``, so the server and this process have the same one. A tiny
 random Llama answers; named tool choices make it answer with calls (structured output). Requests
@@ -106,7 +106,7 @@ def write_model(directory: str) -> str:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")  # noqa: S106
     # The tool parser looks for these.
     fast.add_tokens(["<tool_call>", "</tool_call>"])
     fast.chat_template = TEMPLATE
@@ -146,7 +146,7 @@ def start(model: str, log: Path) -> tuple[subprocess.Popen, str]:
 def wait(process: subprocess.Popen, url: str) -> bool:
     while process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
+            with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310
                 return True
         except OSError:
             time.sleep(0.5)
@@ -157,13 +157,13 @@ def plain(url: str) -> dict[str, Any]:
     """Send every request by plain HTTP; give the status, and the answer or the error."""
     results = {}
     for name, (path, body) in REQUESTS.items():
-        request = urllib.request.Request(
+        request = urllib.request.Request(  # noqa: S310
             f"{url}/v1/{path}",
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
                 results[name] = {"status": answer.status, **summary(json.load(answer))}
         except urllib.error.HTTPError as error:
             results[name] = {"status": error.code, "error": error.read().decode()}
@@ -177,8 +177,8 @@ def summary(answer: dict[str, Any]) -> dict[str, Any]:
         if item["type"] == "function_call"
     ]
     for choice in answer.get("choices", []):
-        for call in choice["message"].get("tool_calls") or []:
-            calls.append((call["function"]["name"], call["function"]["arguments"]))
+        functions = [call["function"] for call in choice["message"].get("tool_calls") or []]
+        calls.extend((function["name"], function["arguments"]) for function in functions)
     return {"object": answer["object"], "calls": calls}
 
 

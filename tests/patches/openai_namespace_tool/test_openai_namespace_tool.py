@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.environment import Environment
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
 
 HERE = Path(__file__).parent
 # The newest that NeMo-Gym's pin allows, and the oldest that it is tested with.
@@ -56,7 +58,9 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(environment: Environment, script: str, client: Path | None, *, overlay: bool):
     env = {} if client is None else {"PYTHONPATH": str(client)}
-    return environment.scenario(HERE / script, overlay=overlay, env=env, **arguments(script, overlay))
+    return environment.scenario(
+        HERE / script, overlay=overlay, env=env, **arguments(script, overlay)
+    )
 
 
 def arguments(script: str, overlay: bool) -> dict:  # noqa: FBT001
