@@ -63,7 +63,7 @@ def run(environment: Environment, script: str, client: Path | None, *, overlay: 
     )
 
 
-def arguments(script: str, overlay: bool) -> dict:  # noqa: FBT001
+def arguments(script: str, overlay: bool) -> dict:
     return {"overlay": overlay} if script == "imports.py" else {}
 
 
