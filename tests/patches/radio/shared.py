@@ -18,7 +18,14 @@ RANKS = HERE / "ranks.py"
 FORMATS = ("legacy", "remote", "transformers", "hybrid")
 DTYPES = ("float32", "bfloat16")
 KINDS = ("image", "video", "packed")
-STEPS = ("direct transformers", "transfer hybrid", "direct legacy", "transfer remote")
+STEPS = (
+    "direct transformers",
+    "transfer hybrid",
+    "reload remote",
+    "reload transformers",
+    "direct legacy",
+    "transfer remote",
+)
 PARAMETERS = 32  # of the two-layer tower
 
 # Greatest difference from transformers behind the bf16 projector, whose two matrix products round
