@@ -46,15 +46,16 @@ _logger = logging.getLogger("vllm.nemo.ports")
 def first_port(environ: Mapping[str, str]) -> int | None:
     """Return the first port of the band, or None where the kernel is to choose.
 
-    None stands for a ``VLLM_PORT`` that is not set, is no positive number (vLLM means "any" by 0),
-    or is not a number at all: Kubernetes sets it to a URI beside a Service called ``vllm``
-    (vllm-project/vllm#34199), which is not a reason to fail. The last is logged once.
+    None stands for a ``VLLM_PORT`` that is not set or 0, by which vLLM means "any", and for one
+    that is no port: Kubernetes sets it to a URI beside a Service called ``vllm``
+    (vllm-project/vllm#34199), which is not a reason to fail. Such a value is logged once.
     """
     text = environ.get("VLLM_PORT", "")
-    port = _number(text)
-    if port is None and text:
-        _warn_not_a_number(text)
-    return port if port is not None and port > 0 else None
+    port = _number(text) if text else 0
+    if port is None or not 0 <= port <= LAST_PORT:
+        _warn_no_port(text)
+        return None
+    return port or None
 
 
 def queue_ports(environ: Mapping[str, str]) -> list[int]:
@@ -182,7 +183,10 @@ def _ports(environ: Mapping[str, str], offsets: Sequence[int]) -> list[int]:
     master = _number(environ.get("VLLM_DP_MASTER_PORT", "")) or 0
     taken = range(master, master + DP_MASTER_PORTS) if master > 0 else range(0)
     candidates = (first + offset for offset in offsets)
-    return [port for port in candidates if port <= LAST_PORT and port not in taken]
+    found = [port for port in candidates if port <= LAST_PORT and port not in taken]
+    if not found:
+        _logger.warning("VLLM_PORT=%d is too high: the ports wanted are beyond the last.", first)
+    return found
 
 
 def _number(text: str) -> int | None:
@@ -193,11 +197,11 @@ def _number(text: str) -> int | None:
 
 
 @functools.cache
-def _warn_not_a_number(text: str) -> None:
+def _warn_no_port(text: str) -> None:
     _logger.warning(
         "VLLM_PORT=%r is not a port, so the kernel chooses the ports of this engine. Kubernetes "
-        "sets such a value beside a Service called vllm; another name for it, or "
-        "enableServiceLinks: false, keeps it away.",
+        "sets a URI beside a Service called vllm; another name for it, or enableServiceLinks: "
+        "false, keeps it away.",
         text,
     )
 

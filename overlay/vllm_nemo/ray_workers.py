@@ -1,8 +1,8 @@
 """What the Ray actors of an engine's workers are started with.
 
 vLLM sends a driver's variables to its Ray workers after they have imported it. What has to be
-settled before, the interpreter and the overlay's switches, belongs into the ``runtime_env`` of the
-actors, as does the variable that keeps Ray from starting them through ``uv run``.
+settled before belongs into the ``runtime_env`` of the actors: the interpreter, the overlay's
+switches, and ``RAY_ENABLE_UV_RUN_RUNTIME_ENV``, which Ray reads when it is imported.
 """
 
 from __future__ import annotations

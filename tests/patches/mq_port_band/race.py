@@ -113,6 +113,8 @@ def trial(arguments):
 
 
 if __name__ == "__main__":
+    # A child that never reports ends the scenario, too.
+    signal.alarm(10 * PATIENCE)
     given = json.loads(sys.argv[1])["rounds"]
     outcome = [[trial(arguments) for _ in range(arguments["trials"])] for arguments in given]
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(outcome))

@@ -60,7 +60,7 @@ def all_reduce(url, rank):
     return value.item()
 
 
-def engine(step, reports, second):
+def engine(step, turn, reports, second):
     """Do what the driver and rank 0 of one engine do, as far as ports go."""
     from vllm.config import ParallelConfig
     from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
@@ -76,7 +76,9 @@ def engine(step, reports, second):
         )
         url = f"tcp://127.0.0.1:{outcome['store']}"
     step.wait(PATIENCE)
-    queue = MessageQueue(2, 0, connect_ip="127.0.0.1")
+    # One at a time: the queues' own race is another patch's.
+    with turn:
+        queue = MessageQueue(2, 0, connect_ip="127.0.0.1")
     outcome["queue"] = int(queue.export_handle().remote_subscribe_addr.rpartition(":")[2])
     step.wait(PATIENCE)
     if held:
@@ -113,12 +115,12 @@ def child(target, *arguments):
 
 
 def start(count):
-    step, reports = fork.Barrier(count), fork.SimpleQueue()
+    step, turn, reports = fork.Barrier(count), fork.Lock(), fork.SimpleQueue()
     children = []
     for _ in range(count):
         second = fork.SimpleQueue()
         children += [
-            fork.Process(target=child, args=(engine, step, reports, second)),
+            fork.Process(target=child, args=(engine, step, turn, reports, second)),
             fork.Process(target=child, args=(other_rank, second)),
         ]
     for process in children:
@@ -137,6 +139,8 @@ if __name__ == "__main__":
         again = [sys.executable, __file__, json.dumps({**given, "drop": False})]
         os.execvpe(DROP[0], [*DROP, *again], {**os.environ, **ENVIRONMENT})  # noqa: S606
     os.environ.update(ENVIRONMENT)
+    # A child that never reports ends the scenario, too.
+    signal.alarm(5 * PATIENCE)
     import vllm.v1.executor.ray_executor_v2  # noqa: F401 - once, before forking
 
     result = {
