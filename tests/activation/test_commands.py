@@ -14,6 +14,9 @@ from tests.support import installed
 COMMANDS = ("doctor", "patches", "diff", "verify")
 
 
+NAME = f"vllm-nemo {installed.OVERLAY_VERSION} for vllm {installed.BASE_VERSION} (not locked)"
+
+
 def _json(environment: installed.Interpreter, *arguments: str, **options: Any) -> tuple[int, Any]:
     process = environment.run("-m", "vllm_nemo", *arguments, "--json", **options)
     return process.returncode, json.loads(process.stdout)
@@ -59,7 +62,7 @@ def test_an_unknown_patch_is_told_the_known_ones(shared: installed.Interpreter) 
 
 
 def test_version(shared: installed.Interpreter) -> None:
-    assert _text(shared, "--version") == (0, "vllm-nemo 0.29.0.1 for vllm 0.29.0\n")
+    assert _text(shared, "--version") == (0, f"{NAME}\n")
 
 
 def test_the_entry_point_is_the_same(shared: installed.Interpreter) -> None:
@@ -74,7 +77,7 @@ def test_patches(shared: installed.Interpreter) -> None:
     status, text = _text(shared, "patches")
     assert status == 0
     assert text.split("\n")[:5] == [
-        "vllm-nemo 0.29.0.1 for vllm 0.29.0",
+        NAME,
         "",
         "patch   outcome     variant  switch           title",
         "first   applied     0.25.0   always           Models tell where they come from",
@@ -86,11 +89,11 @@ def test_patches(shared: installed.Interpreter) -> None:
 def test_patches_as_json(shared: installed.Interpreter) -> None:
     status, data = _json(shared, "patches")
     assert status == 0
-    assert data["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": True}
+    assert data["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": False}
     assert data["vllm"] == str(shared.file("vllm"))
     assert [patch["id"] for patch in data["patches"]] == ["first", "second", "third", "fourth"]
     assert data["patches"][0]["modules"] == ["vllm.models"]
-    assert data["patches"][0]["offsets"] == {"vllm/models.py": [0, 3]}
+    assert data["patches"][0]["offsets"] == {"vllm/models.py": [0]}
 
 
 # diff
@@ -100,7 +103,7 @@ def test_diff_of_everything(shared: installed.Interpreter) -> None:
     status, text = _text(shared, "diff")
     assert status == 0
     headers = [line for line in text.splitlines() if line.startswith("+++ ")]
-    assert headers == [f"+++ b/{path}" for path in installed.SERVED]
+    assert headers == [f"+++ b/{path}" for path in sorted(installed.SERVED)]
     assert "--- /dev/null\n+++ b/vllm/added.py\n" in text
     assert "-ORIGIN = 'stock'\n+ORIGIN = 'served'\n" in text
 
@@ -185,7 +188,8 @@ def test_doctor(shared: installed.Interpreter) -> None:
         "version": "0.29.0",
         "distributions": ["vllm 0.29.0"],
     }
-    assert set(_states(data).values()) == {"ok"}
+    # Not one of the locked releases.
+    assert {name for name, state in _states(data).items() if state != "ok"} == {"overlay"}
     assert {(p["id"], p["state"]) for p in data["patches"]} == {
         ("first", "served"),
         ("second", "served"),
@@ -269,13 +273,14 @@ def test_doctor_sees_a_finder_in_front(own: installed.Interpreter) -> None:
 
 
 def test_doctor_says_when_the_base_is_not_locked(own: installed.Interpreter) -> None:
-    data = installed.manifest()
-    data["base"]["locked"] = False
-    own.file("vllm_nemo/manifest.json").write_text(json.dumps(data))
+    _, report = _json(own, "doctor")
+    assert _states(report)["overlay"] == "warn"
+    file = own.file("vllm_nemo/manifest.json")
+    file.write_text(file.read_text().replace('"locked": false', '"locked": true'))
     status, report = _json(own, "doctor")
     assert status == 0
-    assert _states(report)["overlay"] == "warn"
-    assert "(not locked)" in _text(own, "patches")[1]
+    assert set(_states(report).values()) == {"ok"}
+    assert "(not locked)" not in _text(own, "patches")[1]
 
 
 def test_doctor_on_a_tampered_file(own: installed.Interpreter) -> None:

@@ -23,7 +23,7 @@ def test_all_that_is_wrong_is_said_at_once(own: installed.Interpreter) -> None:
     own.file("vllm/added.py").write_text("")
     error = own.fails("-c", "import vllm")
     for line in (
-        "vllm_nemo.OverlayError: vllm-nemo 0.29.0.1 was built for vllm 0.29.0",
+        f"vllm_nemo.OverlayError: vllm-nemo {installed.OVERLAY_VERSION} was built for vllm 0.29.0",
         f"vLLM 0.29.0 (vllm 0.29.0) at {own.file('vllm')} does not match",
         "  missing: vllm/models.py",
         "  changed: vllm/engine/core.py",
@@ -120,7 +120,7 @@ def test_a_served_file_that_is_not_as_built(
             file.mkdir()
     error = own.fails("-c", "import vllm.models")
     assert f"cannot serve vllm.models: {file} is {state} since it was built" in error
-    assert '"vllm-nemo==0.29.0.1"' in error
+    assert f'"vllm-nemo=={installed.OVERLAY_VERSION}"' in error
     # The others still match, so they are served.
     assert own.prints("-c", "import vllm.engine as e; print(e.ORIGIN)") == "served"
 

@@ -1,29 +1,36 @@
 """An environment made on the spot: an overlay installed beside a small stand-in for vLLM.
 
-For everything about activation that does not need vLLM itself. The layout is that of the wheel:
-the run-time package with its manifest and ``_modules``, ``vllm_nemo.pth``, ``vllm_nemo.start`` and
-a ``.dist-info`` with the entry points. ``OVERLAY_TEST_PYTHON`` names another interpreter to make
-the environments with (default: the one that runs pytest).
+For everything about activation that does not need vLLM itself. The overlay is a wheel that the
+project's own hook builds from the stand-in and a small queue, installed by uv; where a test wants
+an overlay that no build would give, it is laid out by hand. ``OVERLAY_TEST_PYTHON`` names another
+interpreter to make the environments with (default: the one that runs pytest).
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from build_hooks import diff
+from tests.support import source, stand_in
 
 OVERLAY = Path(__file__).parent.parent.parent / "overlay"
 INTERPRETER = os.environ.get("OVERLAY_TEST_PYTHON", sys.executable)
 
 BASE_VERSION = "0.29.0"
-OVERLAY_VERSION = "0.29.0.1"
+# Not one of the locked releases, and one of its patches is in the base already.
+OVERLAY_VERSION = "0.29.0.1+unlocked"
 
 _MODEL = """\
 import dataclasses
@@ -146,7 +153,7 @@ def manifest(
     return {
         "format": 1,
         "overlay": overlay,
-        "base": {"distribution": "vllm", "version": version, "locked": True},
+        "base": {"distribution": "vllm", "version": version, "locked": False},
         "modules": {
             module_name(path): {
                 "path": path,
@@ -193,20 +200,68 @@ def write_vllm(
     )
 
 
+_RELEASES = ("0.28.0", BASE_VERSION)
+# What the fourth patch is said to change is in the base already.
+_PRESENT = ("vllm/engine/helper.py", "HELP = 'stock'\n", "HELP = 'older'\n")
+
+
+@functools.cache
+def wheel() -> Path:
+    """Build the overlay of the stand-in, once."""
+    scratch = Path(tempfile.mkdtemp(prefix="overlay-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    tree = source.Tree(source.copy_project(scratch), scratch)
+    overlay = tree.root / "overlay"
+    stand_in.write_series(overlay, [patch["id"] for patch in PATCHES], _RELEASES)
+    for patch in PATCHES:
+        stand_in.write_patch(overlay, patch["id"], _diffs(patch), **_fields(patch))
+    write_vllm(scratch / "base")
+    out = scratch / "dist"
+    tree.build("plain", out, base=scratch / "base", env={"NRL_VLLM_PRESENT": "fourth"})
+    (built,) = out.iterdir()
+    return built
+
+
+def _diffs(patch: Mapping[str, Any]) -> dict[str, str]:
+    """Write the diff of a patch, under the release that its manifest entry names."""
+    if patch["outcome"] == "applied":
+        changes = {path: (STOCK.get(path), SERVED[path]) for path in patch["files"]}
+    else:
+        path, after, before = _PRESENT
+        changes = {path: (before, after)}
+    text = "".join(
+        diff.make(path, None if old is None else old.encode(), new.encode())
+        for path, (old, new) in changes.items()
+    )
+    return {patch["variant"] or "0.28.0": text}
+
+
+def _fields(patch: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"title": patch["title"], "switch": patch["switch"]}
+    fields["upstream"] = patch["upstream"] or None
+    if patch["outcome"] == "not-needed":
+        fields |= {"vllm": "<0.29", "not_needed": {BASE_VERSION: patch["reason"]}}
+    return fields
+
+
 def write_overlay(
     directory: Path,
     *,
-    stock: Mapping[str, str] = STOCK,
     served: Mapping[str, str] = SERVED,
     patches: Sequence[Mapping[str, Any]] = PATCHES,
 ) -> None:
-    """Install the overlay into a directory, laid out as the wheel is."""
+    """Install the overlay into a directory: the wheel, or by hand where something is different."""
+    if served is SERVED and patches is PATCHES:
+        # Copied, not linked into uv's cache: tests spoil what they install.
+        install = ["uv", "pip", "install", "--quiet", "--no-deps", "--link-mode", "copy"]
+        subprocess.run([sys.executable, "-m", *install, "--target", directory, wheel()], check=True)
+        return
     package = directory / "vllm_nemo"
     shutil.copytree(OVERLAY / "vllm_nemo", package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("vllm_nemo.pth", "vllm_nemo.start"):
         shutil.copyfile(OVERLAY / name, directory / name)
     write(package / "_modules", served)
-    (package / "manifest.json").write_text(json.dumps(manifest(stock, served, patches=patches)))
+    (package / "manifest.json").write_text(json.dumps(manifest(STOCK, served, patches=patches)))
     info = f"vllm_nemo-{OVERLAY_VERSION}.dist-info"
     write(
         directory,

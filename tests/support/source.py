@@ -109,8 +109,8 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def make(directory: Path) -> Tree:
-    """Copy the project without its own queue, and give it the small one, locked."""
+def copy_project(directory: Path) -> Path:
+    """Copy the project without its own queue, and return the copy's root."""
     root = directory / "source"
     for name in (*_FILES, *_ACTIVATION):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +118,12 @@ def make(directory: Path) -> Tree:
     for name in _DIRECTORIES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    return root
+
+
+def make(directory: Path) -> Tree:
+    """Copy the project and give it the small queue, locked."""
+    root = copy_project(directory)
     overlay = stand_in.write_queue(root / "overlay")
     wheels = directory / "cache" / "vllm-nemo" / "wheels"
     loaded = queue.load(overlay)

@@ -23,8 +23,8 @@ def _read(directory: Path, data: object) -> _manifest.Manifest:
 
 def test_all_of_it_is_read(tmp_path: Path) -> None:
     manifest = _read(tmp_path, installed.manifest())
-    assert manifest.overlay == "0.29.0.1"
-    assert manifest.base == _manifest.Base("vllm", "0.29.0", locked=True)
+    assert manifest.overlay == installed.OVERLAY_VERSION
+    assert manifest.base == _manifest.Base("vllm", "0.29.0", locked=False)
     assert manifest.modules["vllm.engine"] == _manifest.Module(
         name="vllm.engine",
         path="vllm/engine/__init__.py",
@@ -63,7 +63,7 @@ def test_a_patch_can_be_sent_to_another_process_and_kept_in_a_set(tmp_path: Path
 def test_later_fields_do_no_harm(tmp_path: Path) -> None:
     data = installed.manifest()
     data["built-by"] = data["modules"]["vllm.models"]["size"] = data["patches"][0]["risk"] = "x"
-    assert _read(tmp_path, data).overlay == "0.29.0.1"
+    assert _read(tmp_path, data).overlay == installed.OVERLAY_VERSION
 
 
 def _set(data: Any, path: str, value: object) -> None:
