@@ -8,6 +8,7 @@ tells how its process was started. Argument: ``cases``, a list of objects with `
 
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -144,3 +145,4 @@ if __name__ == "__main__":
     copied = sorted(get_env_vars_to_copy() & set(SWITCHES))
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps({"told": result, "copied": copied}))
     ray.shutdown()
+    shutil.rmtree(directory, ignore_errors=True)
