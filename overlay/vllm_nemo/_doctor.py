@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import vllm_nemo
-from vllm_nemo import _api, _base, _finder, _inspect, _manifest
+from vllm_nemo import _api, _base, _finder, _inspect, _manifest, _record
 from vllm_nemo._errors import OverlayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vllm_nemo._inspect import ModuleState
     from vllm_nemo._manifest import Manifest, Module, Patch
+    from vllm_nemo._record import Recorded
 
 OK = "ok"
 WARN = "warn"
@@ -30,6 +31,9 @@ FAIL = "fail"
 PACKAGE = Path(__file__).absolute().parent
 START_FILES = {"vllm_nemo.pth": "import vllm_nemo\n", "vllm_nemo.start": "vllm_nemo:activate\n"}
 GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._guard:check")
+
+# How many files a row names.
+_FILES_SHOWN = 8
 
 # What a new interpreter of this environment is like before it runs anything of its own. It imports
 # nothing, since the current directory is on its sys.path.
@@ -69,6 +73,7 @@ class Report:
     manifest: Manifest | None = None
     directory: Path | None = None
     installed: _base.Installed | None = None
+    active: bool = False
 
     @property
     def holds(self) -> bool:
@@ -80,8 +85,10 @@ class Report:
         manifest = self.manifest
         return {
             "holds": self.holds,
+            "active": self.active,
             "python": sys.executable,
             "overlay": manifest and manifest.overlay,
+            "manifest": manifest and _sha256(manifest.directory / "manifest.json"),
             "base": manifest
             and {
                 "distribution": manifest.base.distribution,
@@ -123,16 +130,19 @@ def examine() -> Report:
 
     base = _vllm(report, manifest)
     add(base)
+    if report.directory is not None and report.installed is not None:
+        report.checks += _release(manifest, report.installed, base)
+        report.checks += _files(manifest, report.directory, report.installed)
     states = _inspect.states(manifest, report.directory)
     add(_served(states))
     report.checks += _loaded(manifest)
-    if OK == switch.state == process.state == base.state and report.directory is not None:
+    report.active = OK == switch.state == process.state == base.state
+    if report.active and report.directory is not None:
         add(_imports(manifest, report.directory))
     report.checks += _guard()
-    report.checks += _risks(report)
-    served = OK == switch.state == process.state == base.state
+    report.checks += _risks()
     report.patches = tuple(
-        PatchState(patch, _patch_state(patch, states, served=served), _switch_of(patch))
+        PatchState(patch, _patch_state(patch, states, served=report.active), _switch_of(patch))
         for patch in manifest.patches
     )
     return report
@@ -255,8 +265,113 @@ def _vllm(report: Report, manifest: Manifest) -> Check:
     return Check(
         "vllm",
         OK,
-        f"{report.installed} at {report.directory}, as expected: {manifest.base.version}",
+        f"{report.installed} at {report.directory}, with the contents expected of "
+        f"{manifest.base.version}",
     )
+
+
+def _release(manifest: Manifest, installed: _base.Installed, base: Check) -> Iterator[Check]:
+    """Hold the release of vLLM against the overlay's: what is patched may be the same in both."""
+    expected = _base.release_of(manifest.base.version)
+    found = installed.release
+    if found is None or expected is None:
+        return
+    if found == expected:
+        yield Check("release", OK, f"vLLM {found}, which the overlay is for")
+        return
+    yield Check(
+        "release",
+        WARN if base.state == OK else FAIL,
+        f"the overlay is for vLLM {expected}, and {found} is installed"
+        + ("; every file that is replaced is the same in both" if base.state == OK else "")
+        + f'. The overlay for it: pip install "vllm-nemo=={found}.*"',
+    )
+
+
+def _files(manifest: Manifest, directory: Path, installed: _base.Installed) -> Iterator[Check]:
+    """Tell whether somebody edits vLLM's files, and how far that reaches."""
+    stock = {(module.path, module.stock) for module in manifest.modules.values() if module.stock}
+    recorded = _record.compare(directory, installed.distributions, stock)
+    names = [f"{name} {version}" for name, version in installed.owners]
+    if len(names) > 1:
+        yield _owners(directory, names, recorded)
+    if not recorded.files:
+        yield Check(
+            "vllm files", OK, "no RECORD has hashes of them: an editable or hand-made install"
+        )
+    elif recorded.edited:
+        yield Check(
+            "vllm files",
+            FAIL,
+            f"{len(recorded.edited)} of {recorded.files} source files are not those that were "
+            f"installed; something has edited them: {_some(recorded.edited)}. A fresh copy of "
+            f"{' or '.join(names)} has them as they were",
+        )
+    else:
+        yield Check("vllm files", OK, f"{recorded.files} source files as they were installed")
+    locks = _record.locks(directory)
+    if locks:
+        yield _patcher(locks, recorded.edited)
+    shared = _record.shared(directory, recorded.edited)
+    if shared:
+        yield _shared(directory, shared, *installed.owners[0])
+
+
+def _owners(directory: Path, names: list[str], recorded: Recorded) -> Check:
+    whose = [name for name, wrong in zip(names, recorded.differing, strict=True) if not wrong]
+    detail = f"{' and '.join(names)} both own {directory}"
+    if recorded.files and not whose:
+        return Check(
+            "owners", FAIL, f"{detail}, and its files are a mixture; remove both, install one"
+        )
+    if recorded.files and len(whose) < len(names):
+        detail += f", whose files are those of {' and '.join(whose)}"
+    return Check(
+        "owners",
+        WARN,
+        f"{detail}: whichever is installed or removed next changes the files of the other",
+    )
+
+
+def _patcher(locks: tuple[str, ...], edited: tuple[str, ...]) -> Check:
+    """Say what lock files mean: NeMo-RL's own patcher takes one for each file it rewrites."""
+    patched = [lock for lock in locks if lock.removesuffix(_record.LOCK) in edited]
+    if patched:
+        return Check(
+            "run-time patcher",
+            FAIL,
+            f"NeMo-RL's patches.py has rewritten files here and would again: {_some(patched)}. "
+            "Let NeMo-RL import vllm_nemo.nemo_rl in its place, and reinstall vLLM",
+        )
+    return Check(
+        "run-time patcher",
+        WARN,
+        f"NeMo-RL's patches.py has run here: {_some(locks)}. The files beside them are as they "
+        "were installed. If it runs no more, delete the locks",
+    )
+
+
+def _shared(directory: Path, shared: tuple[str, ...], name: str, version: str) -> Check:
+    cached = _record.in_uv_cache(directory, shared[0])
+    where = f"uv's cache ({cached})" if cached else "a package cache or another environment"
+    return Check(
+        "shared files",
+        FAIL,
+        f"{len(shared)} edited files are links to files that others have too: {_some(shared)}. "
+        f"The edit is also in {where}: every environment that has its vLLM from there runs it, "
+        "and a reinstallation brings it back. Empty the cache first, then reinstall in each:\n"
+        f"  uv cache clean {name}\n"
+        f'  uv pip install --reinstall --no-deps "{name}=={version}"',
+    )
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = len(paths) - _FILES_SHOWN
+    return ", ".join(paths[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _served(states: tuple[ModuleState, ...]) -> Check:
@@ -326,15 +441,7 @@ def _guard() -> Iterator[Check]:
     yield Check("guard", OK, f"vLLM calls {value} in every process that it starts")
 
 
-def _risks(report: Report) -> Iterator[Check]:
-    if report.installed is not None and len(report.installed.owners) > 1:
-        names = " and ".join(f"{name} {version}" for name, version in report.installed.owners)
-        yield Check(
-            "owners",
-            WARN,
-            f"{names} both own {report.directory}: whichever is installed or removed next changes "
-            "the files of the other",
-        )
+def _risks() -> Iterator[Check]:
     for name in ("vllm", "vllm_nemo"):
         copies = list(_copies(name))
         if len(copies) > 1:

@@ -48,7 +48,19 @@ def test_help_documents_the_exit_status(
         assert f"\n  {number}  " in text
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("doctor", "more"), ("diff", "nope")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nonsense",),
+        ("doctor", "more"),
+        ("diff", "nope"),
+        ("doctor", "--timeout", "5"),
+        ("doctor", "--py-executable", "python"),
+        ("doctor", "--ray", "--timeout", "0"),
+        ("doctor", "--ray", "--timeout", "soon"),
+    ],
+)
 def test_usage_errors(shared: installed.Interpreter, arguments: tuple[str, ...]) -> None:
     process = shared.run("-m", "vllm_nemo", *arguments)
     assert process.returncode == 2
@@ -290,6 +302,14 @@ def test_doctor_on_a_tampered_file(own: installed.Interpreter) -> None:
     assert _states(data)["served files"] == _states(data)["imports"] == "fail"
     states = {p["id"]: p["state"] for p in data["patches"]}
     assert (states["first"], states["second"]) == ("NOT SERVED", "served")
+
+
+def test_asking_a_cluster_needs_ray(shared: installed.Interpreter) -> None:
+    process = shared.run("-m", "vllm_nemo", "doctor", "--ray")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.startswith(f"vllm-nemo: --ray needs Ray, and {shared.python} has none")
+    status, data = _json(shared, "doctor", "--ray", "127.0.0.1:6379")
+    assert (status, list(data)) == (1, ["error"])
 
 
 # Without vLLM.

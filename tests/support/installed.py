@@ -187,7 +187,7 @@ def write_vllm(
     distribution: str = "vllm",
 ) -> None:
     """Install a stand-in for vLLM into a directory."""
-    record = "".join(f"{path},,\n" for path in files)
+    record = stand_in.record(files)
     info = f"{distribution.replace('-', '_')}-{version}.dist-info"
     write(
         directory,

@@ -6,6 +6,8 @@ as vLLM's do: lines come above what is patched, a neighbour changes, a fix arriv
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
@@ -160,18 +162,27 @@ def write(directory: Path, files: Mapping[str, str | bytes]) -> Path:
     return directory
 
 
+def record(files: Mapping[str, str | bytes]) -> str:
+    """Return the lines of a RECORD, with hashes, as installers write them."""
+    lines = []
+    for path, text in files.items():
+        content = text.encode() if isinstance(text, str) else text
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{path},sha256={digest},{len(content)}\n")
+    return "".join(lines)
+
+
 def wheel_files(
     files: Mapping[str, str | bytes], version: str, distribution: str = "vllm"
 ) -> dict[str, str | bytes]:
     """Return what a wheel with these files holds."""
     info = f"{distribution.replace('-', '_')}-{version}.dist-info"
-    record = "".join(f"{path},,\n" for path in files)
     return {
         **files,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/licenses/LICENSE": "The stand-in's licence.\n",
-        f"{info}/RECORD": record,
+        f"{info}/RECORD": record(files),
     }
 
 

@@ -1,0 +1,110 @@
+"""``vllm-nemo doctor --ray``: a row a node, and 0 only if all of them hold and agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import installed
+
+from .conftest import Asked, Cluster, Environments
+
+HEAD, SECOND, BARE, OFF, OTHER = (f"127.0.0.{number}" for number in range(1, 6))
+VERSION = installed.OVERLAY_VERSION
+
+
+def test_nodes_that_hold_and_agree(cluster: Cluster, environments: Environments) -> None:
+    asked = Asked(cluster, environments.good, [])
+    assert asked.status == 0, asked.text + asked.process.stderr
+    header, *rows = [line.split("  ") for line in asked.text.splitlines() if "127" in line[:8]]
+    assert len([header, *rows]) == 2
+    for row, address in zip([header, *rows], (HEAD, SECOND), strict=True):
+        cells = [cell.strip() for cell in row if cell]
+        assert cells[:2] == [address, str(environments.good.python)]
+        assert cells[3:] == ["0.29.0 (vllm 0.29.0)", VERSION, "yes", "3 of 3", "holds"]
+    assert asked.text.endswith("\nThe overlay holds on 2 nodes, which agree.\n")
+
+
+def test_it_asks_the_interpreter_that_workers_are_given(
+    cluster: Cluster, environments: Environments
+) -> None:
+    bare = str(environments.bare.python)
+    asked = Asked(cluster, environments.good, ["--json", "--py-executable", bare])
+    assert asked.status == 1
+    assert asked.data["agree"] is True
+    assert {node["interpreter"] for node in asked.nodes.values()} == {bare}
+    assert {node["overlay"] for node in asked.nodes.values()} == {None}
+
+
+@pytest.fixture(scope="module")
+def broken(cluster: Cluster, environments: Environments) -> Asked:
+    """Ask a cluster with three more nodes, each broken in its own way."""
+    cluster.start(BARE, environments.bare)
+    cluster.start(OFF, environments.good, {"NRL_VLLM_OVERLAY": "off"})
+    cluster.start(OTHER, environments.other)
+    cluster.wait()
+    return Asked(cluster, environments.good, ["--json"])
+
+
+def test_it_fails_and_has_a_row_for_each(broken: Asked, environments: Environments) -> None:
+    assert broken.status == 1
+    assert (broken.data["holds"], broken.data["agree"]) == (False, False)
+    assert list(broken.nodes) == [HEAD, SECOND, BARE, OFF, OTHER]
+    rows = {
+        name: (node["interpreter"], node["overlay"], node["active"], node["holds"])
+        for name, node in broken.nodes.items()
+    }
+    good = str(environments.good.python)
+    assert rows == {
+        HEAD: (good, VERSION, True, True),
+        SECOND: (good, VERSION, True, True),
+        BARE: (str(environments.bare.python), None, False, False),
+        OFF: (good, VERSION, False, False),
+        OTHER: (str(environments.other.python), "0.29.0.2", True, True),
+    }
+
+
+def test_a_node_without_the_overlay_says_what_it_has(broken: Asked) -> None:
+    node = broken.nodes[BARE]
+    assert node["vllm"] == "vllm 0.29.0"
+    assert "vllm-nemo is not installed" in node["problem"]
+    assert "overlay" in node["differs"]
+
+
+def test_a_node_that_is_switched_off(broken: Asked) -> None:
+    node = broken.nodes[OFF]
+    failed = [check["name"] for check in node["report"]["checks"] if check["state"] == "fail"]
+    assert failed == ["switch"]
+    assert node["differs"] == ["active", "patch first", "patch second", "patch fourth"]
+
+
+def test_another_overlay_holds_by_itself_and_differs(broken: Asked) -> None:
+    assert broken.nodes[OTHER]["differs"] == ["overlay", "manifest"]
+    (overlay,) = [item for item in broken.data["differences"] if item["what"] == "overlay"]
+    assert {item["value"]: item["nodes"] for item in overlay["values"]} == {
+        VERSION: [HEAD, SECOND, OFF],
+        "none": [BARE],
+        "0.29.0.2": [OTHER],
+    }
+
+
+def test_a_node_that_does_not_answer(
+    broken: Asked, cluster: Cluster, environments: Environments
+) -> None:
+    with cluster.frozen(OTHER):
+        asked = Asked(cluster, environments.good, ["--timeout", "10"])
+    assert asked.status == 1
+    (row,) = [line for line in asked.text.splitlines() if line.startswith(OTHER)]
+    assert row.endswith("no answer within 10 s")
+    rows = [line for line in asked.text.splitlines() if line.startswith((HEAD, SECOND))]
+    assert all(row.endswith("holds") for row in rows[:2])
+    assert f"does NOT hold on 3 of 5 nodes: {BARE}, {OFF}, {OTHER}.\n" in asked.text
+    assert "switch: NRL_VLLM_OVERLAY=off" in asked.text
+    assert "vllm-nemo is not installed for the interpreter of its workers" in asked.text
+
+
+def test_no_cluster(cluster: Cluster, environments: Environments) -> None:
+    process = environments.good.run(
+        "-m", "vllm_nemo", "doctor", "--ray", "127.0.0.1:1", env=cluster.env
+    )
+    assert process.returncode == 1
+    assert "vllm-nemo: cannot join the Ray cluster at '127.0.0.1:1'" in process.stderr
