@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import socket
 
@@ -10,7 +11,11 @@ import socket
 _LOWEST, _HIGHEST = 20000, 32000
 _SIZE = 200
 
-_unused = list(range(_LOWEST, _HIGHEST, _SIZE))
+# pytest-xdist's workers share the machine, so each has bands of its own.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+_unused = list(range(_LOWEST + _WORKER * _SIZE, _HIGHEST, _SIZE * _WORKERS))
 random.shuffle(_unused)
 
 
