@@ -49,7 +49,7 @@ def sharing(vllm_env, cache):
     def run(draft, size, runner, *, overlay):
         if vllm_env.release < FIRST_RELEASE.get(draft, ""):
             pytest.skip(f"vLLM {vllm_env.release} has no {draft}")
-        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache).ok()
+        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache, timeout=1200).ok()
         case = result[f"{draft} {size} {runner}"]
         if draft == "Eagle3DeepseekV2ForCausalLM" and vllm_env.release in WITHOUT_MLA:
             assert case["failed"] == "NotImplementedError: MLA is not supported on CPU."
