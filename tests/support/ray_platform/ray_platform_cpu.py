@@ -1,18 +1,6 @@
 """Imported by vLLM when it takes the platform up."""
 
-from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 from vllm.platforms.cpu import CpuPlatform
-
-
-class NodesCommunicator(CpuCommunicator):
-    """Between workers on several nodes: never through shared memory.
-
-    vLLM tells whether workers share a machine by a name that is made of the TCPStore's port, which
-    all workers of an engine share.
-    """
-
-    def _all_group_ranks_share_shm_group_name(self):
-        return False
 
 
 class RayCpuPlatform(CpuPlatform):
@@ -24,4 +12,4 @@ class RayCpuPlatform(CpuPlatform):
 
     @classmethod
     def get_device_communicator_cls(cls):
-        return f"{NodesCommunicator.__module__}.{NodesCommunicator.__qualname__}"
+        return "ray_platform_communicator.NodesCommunicator"
