@@ -53,9 +53,12 @@ def engines(vllm_env, model, *, overlay, versions):
     """Run the engine in a new cluster, once with each version of the executor."""
     if lacking := missing():
         pytest.skip(f"two nodes need {lacking}")
-    switch = {} if overlay else {"NRL_VLLM_OVERLAY": "off"}
+    # Logical ids, which Ray's compiled graph (version 1) looks for in its workers.
+    settings = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    if not overlay:
+        settings["NRL_VLLM_OVERLAY"] = "off"
     runs = {}
-    with cluster(vllm_env.python, switch) as nodes:
+    with cluster(vllm_env.python, settings) as nodes:
         for version in versions:
             wrapper, ran = nodes.home / f"python-{version}", nodes.home / f"ran-{version}"
             wrapper.write_text(
@@ -65,8 +68,6 @@ def engines(vllm_env, model, *, overlay, versions):
             written = nodes.home / f"result-{version}.json"
             argument = json.dumps({"model": model["model"], "prompts": model["prompts"]})
             environ = {
-                # Logical ids, which Ray's compiled graph (version 1) looks for in its workers.
-                "CUDA_VISIBLE_DEVICES": "0,1",
                 "NRL_VLLM_RAY_PY_EXECUTABLE": str(wrapper),
                 "SCENARIO_RESULT": str(written),
                 "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
