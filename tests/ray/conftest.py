@@ -23,6 +23,9 @@ from tests.support import installed
 RAY = "ray==2.60.0"
 START_SECONDS = 120
 
+# All on the loopback interface. Ray would take 127.0.0.1 for the machine's outer address.
+ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 7))
+
 
 def install_ray(environment: installed.Interpreter) -> installed.Interpreter:
     command = ["uv", "pip", "install", "--quiet", "--python", environment.python, RAY]
@@ -38,8 +41,8 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="ray-"))
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+            probe.bind((ADDRESSES[0], 0))
+            self.address = f"{ADDRESSES[0]}:{probe.getsockname()[1]}"
         # A home of its own and no token: other clusters of this machine are not to be disturbed.
         self.env = {
             "HOME": str(self.directory),
@@ -167,13 +170,14 @@ def cluster(environments: Environments) -> Iterator[Cluster]:
     """Give a cluster of two nodes that are alike."""
     cluster = Cluster()
     try:
-        cluster.start("127.0.0.1", environments.good)
+        cluster.start(ADDRESSES[0], environments.good)
         cluster.wait()
-        cluster.start("127.0.0.2", environments.good)
+        cluster.start(ADDRESSES[1], environments.good)
         cluster.wait()
         yield cluster
     finally:
         cluster.close()
+    assert cluster.processes() == []
 
 
 class Asked:
