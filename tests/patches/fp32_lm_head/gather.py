@@ -72,8 +72,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = write_config(scratch, "model", LLAMA)
         command = [f"file://{scratch}/rendezvous", model, os.environ["SCENARIO_RESULT"]]
+        # vLLM's executors name the ranks' shared memory by it.
+        env = {**os.environ, "VLLM_DIST_IDENT": "gather"}
         ranks = [
-            subprocess.Popen([sys.executable, __file__, str(number), *command])
+            subprocess.Popen([sys.executable, __file__, str(number), *command], env=env)
             for number in range(2)
         ]
         assert [process.wait(300) for process in ranks] == [0, 0]

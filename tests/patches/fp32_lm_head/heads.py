@@ -8,6 +8,7 @@ Argument: ``device``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -31,6 +32,7 @@ NATIVE = {"head_dtype": "float32"}
 # ModelOpt gives a head that it leaves out the method of unquantized linear layers.
 LEFT_OUT = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
 
+_NUMBERS = itertools.count()
 CASES: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
@@ -42,7 +44,9 @@ def case(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]
 def configuration(model: dict, **options: Any):
     from vllm.engine.arg_utils import EngineArgs
 
-    scratch = tempfile.mkdtemp(dir=os.environ["VLLM_CACHE_ROOT"] + "-models")
+    # Relative to the scenario's directory: the path is part of the hash that runs compare.
+    scratch = f"models/{next(_NUMBERS)}"
+    Path(scratch).mkdir(parents=True)
     if "draft" in options:
         options["speculative_config"] = {
             "method": "eagle3",
@@ -283,7 +287,6 @@ def main() -> None:
     from vllm.config import set_current_vllm_config
     from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
 
-    Path(os.environ["VLLM_CACHE_ROOT"] + "-models").mkdir(parents=True)
     refused = refusals.run(configuration)
     with set_current_vllm_config(configuration(LLAMA)):
         init_distributed_environment(

@@ -24,7 +24,6 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     vocabulary, hidden, rows = (arguments[name] for name in ("vocabulary", "hidden", "rows"))
     heads.HIDDEN = hidden
-    Path(os.environ["VLLM_CACHE_ROOT"] + "-models").mkdir(parents=True)
     vllm_config = heads.configuration(heads.LLAMA)
     from vllm.config import set_current_vllm_config
 

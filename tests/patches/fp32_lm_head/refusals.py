@@ -23,11 +23,15 @@ QUANTIZED = {
 
 
 def attempt(value: str, function: Callable[[], object]) -> str | None:
+    dtype = torch.get_default_dtype()
     with mock.patch.dict(os.environ, {SWITCH: value}):
         try:
             function()
         except Exception as error:  # noqa: BLE001
             return f"{type(error).__name__}: {error}"
+        finally:
+            # vLLM does not put it back after an error.
+            torch.set_default_dtype(dtype)
     return None
 
 
@@ -71,7 +75,38 @@ def run_loaded(
         with set_current_vllm_config(vllm_config), set_default_torch_dtype(torch.bfloat16):
             initialize_model(vllm_config)
 
+    register_outsiders()
     return {
+        "own projection": attempt("1", lambda: build({**LLAMA, "architectures": ["Own"]})),
+        "own configuration": attempt("1", lambda: build({**LLAMA, "architectures": ["Fresh"]})),
+        "own projection off": attempt("0", lambda: build({**LLAMA, "architectures": ["Own"]})),
         "quantized": attempt("1", lambda: build({**LLAMA, "quantization_config": QUANTIZED})),
         "quantized off": attempt("0", lambda: build({**LLAMA, "quantization_config": QUANTIZED})),
     }
+
+
+def register_outsiders() -> None:
+    """Register two models of the kind that vLLM does not have itself."""
+    from transformers import LlamaConfig
+    from vllm import ModelRegistry
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+    from vllm.model_executor.models.llama import LlamaForCausalLM
+
+    class Own(LlamaForCausalLM):
+        """Projects by itself."""
+
+        def __init__(self, *, vllm_config, prefix=""):
+            super().__init__(vllm_config=vllm_config, prefix=prefix)
+            self.logits_processor = torch.nn.Identity()
+
+    class Fresh(LlamaForCausalLM):
+        """Builds its head from an HF configuration that vLLM has never seen."""
+
+        def __init__(self, *, vllm_config, prefix=""):
+            super().__init__(vllm_config=vllm_config, prefix=prefix)
+            with set_current_vllm_config(vllm_config.with_hf_config(LlamaConfig(**LLAMA))):
+                self.logits_processor = LogitsProcessor(LLAMA["vocab_size"])
+
+    ModelRegistry.register_model("Own", Own)
+    ModelRegistry.register_model("Fresh", Fresh)

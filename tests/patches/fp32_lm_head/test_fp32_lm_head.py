@@ -51,8 +51,17 @@ REFUSED = {
     "nested": (SWITCH, "text_config.head_dtype='bfloat16'", TO_CHANGE),
     "platform": (SWITCH, "does not support fp32"),
     "quantized": (SWITCH, "lm_head", "LinearMethod", "exclude list"),
+    "own projection": (SWITCH, "Own", "LogitsProcessor", f"Set {SWITCH}=0"),
+    "own configuration": (SWITCH, "logits_processor", "torch.bfloat16", f"Set {SWITCH}=0"),
 }
-ACCEPTED = ("value ", "value 0", "override float32", "override off", "quantized off")
+ACCEPTED = (
+    "value ",
+    "value 0",
+    "override float32",
+    "override off",
+    "quantized off",
+    "own projection off",
+)
 
 
 def heads(environment: Environment, *, overlay: bool, on: bool) -> dict[str, Any]:

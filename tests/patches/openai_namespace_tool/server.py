@@ -138,6 +138,9 @@ def start(model: str, log: Path) -> tuple[subprocess.Popen, str]:
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
     command += ["--enforce-eager", "--max-num-seqs", "4", "--no-enable-prefix-caching"]
     command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    # A random model would go on with white space inside its JSON.
+    compact = {"backend": "xgrammar", "disable_any_whitespace": True}
+    command += ["--structured-outputs-config", json.dumps(compact)]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     return process, f"http://127.0.0.1:{port}"
