@@ -68,10 +68,9 @@ def ports(trials):
 def test_stock_loses_the_race_or_leaves_the_band(vllm_env):
     rounds = race(vllm_env, overlay=False)
     if vllm_env.release in PROBE:
-        # Of the processes that were told the same port, one has got it.
-        lost = GATED["trials"] * QUEUES * (PROCESSES - 1)
-        assert len(errors(rounds["gated"])) == lost
-        assert all("Address already in use" in error for error in errors(rounds["gated"]))
+        for trial in rounds["gated"]:
+            assert len(trial["errors"]) >= QUEUES, "of those told the same port one has got it"
+            assert all("Address already in use" in error for error in trial["errors"])
         assert errors(rounds["volume"])
     else:
         assert not errors(rounds["gated"]) + errors(rounds["volume"])
