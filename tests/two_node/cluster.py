@@ -79,16 +79,16 @@ class Cluster:
 
     def start(self) -> None:
         """Make the namespaces and start Ray on both nodes, one logical GPU each."""
+        script = "mount -t tmpfs -o size=2g tmpfs /dev/shm && echo made && exec sleep infinity"
         for _ in ADDRESSES:
-            ready, told = os.pipe()
-            script = "mount -t tmpfs -o size=2g tmpfs /dev/shm && echo >&$0 && exec sleep infinity"
-            command = ["unshare", "-n", "-m", "sh", "-c", script, str(told)]
-            self._holders.append(
-                subprocess.Popen(command, pass_fds=[told], stdin=subprocess.DEVNULL)
+            holder = subprocess.Popen(
+                ["unshare", "-n", "-m", "sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
             )
-            os.close(told)
-            with os.fdopen(ready, "rb") as waiting:
-                assert waiting.read(1), "a node could not be made"
+            self._holders.append(holder)
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"made\n", "a node could not be made"
         other = str(self._holders[1].pid)
         link = ["link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", other]
         self._do(0, "ip", *link)
@@ -152,7 +152,7 @@ class Cluster:
             time.sleep(0.1)
         for holder in self._holders:
             holder.kill()
-            holder.wait()
+            holder.communicate()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
