@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -40,9 +41,7 @@ class Cluster:
         # Not in pytest's directory: the path of a socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="ray-"))
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
-        with socket.socket() as probe:
-            probe.bind((ADDRESSES[0], 0))
-            self.address = f"{ADDRESSES[0]}:{probe.getsockname()[1]}"
+        self.address = f"{ADDRESSES[0]}:{_free_port()}"
         # A home of its own and no token: other clusters of this machine are not to be disturbed.
         self.env = {
             "HOME": str(self.directory),
@@ -130,6 +129,16 @@ class Cluster:
         for process in self.nodes.values():
             process.wait(20)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    """Return a port that is free on all interfaces, below those that the system hands out."""
+    for port in random.sample(range(15000, 32000), 1000):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind(("::", port))
+            return port
+    pytest.fail("no port is free")
 
 
 def _descendants(pid: int) -> list[int]:
