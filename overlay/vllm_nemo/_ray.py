@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 import tempfile
 from collections import Counter
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NONE = "none"
+# Seconds for a connection to a cluster's head.
+_PATIENCE = 10
 
 
 def probe() -> str:
@@ -217,6 +220,7 @@ def ask(address: str, *, timeout: float, py_executable: str | None = None) -> Cl
             f"--ray needs Ray, and {sys.executable} has none ({error}). Run it with an "
             "interpreter of a node of the cluster, or install the cluster's release of Ray."
         ) from error
+    _knock(address)
     with _elsewhere():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -226,6 +230,18 @@ def ask(address: str, *, timeout: float, py_executable: str | None = None) -> Cl
             return Cluster(tuple(_ask(timeout, py_executable)))
         finally:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise OverlayError at once where nobody listens; Ray would go on trying for minutes."""
+    host, separator, port = address.rpartition(":")
+    # "auto", a path or a URL is for Ray to make sense of.
+    if not separator or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise OverlayError(f"cannot join the Ray cluster at {address!r}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -36,13 +36,25 @@ DEEPSEEK = {
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 64,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 2.0,
+        "original_max_position_embeddings": 128,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
 }
 GEMMA4 = {
     **LLAMA,
     "model_type": "gemma4_text",
     "hidden_activation": "gelu_pytorch_tanh",
     "attention_bias": False,
-    "layer_types": ["sliding_attention"],
+    "layer_types": ["full_attention"],
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 2,
     "sliding_window": 64,
     "global_head_dim": HIDDEN // 2,
     "hidden_size_per_layer_input": 0,
@@ -88,7 +100,7 @@ def configuration(architecture: str, tokens: int, root: Path) -> Any:
         (folder / "config.json").write_text(json.dumps(content))
     engine = EngineArgs(
         model=str(target),
-        dtype="float32",
+        dtype="bfloat16",
         load_format="dummy",
         enforce_eager=True,
         max_model_len=128,
@@ -113,7 +125,12 @@ def configuration(architecture: str, tokens: int, root: Path) -> Any:
 def build(config: Any) -> Any:
     from vllm.model_executor.model_loader import get_model
 
-    return get_model(vllm_config=config, model_config=config.speculative_config.draft_model_config)
+    return get_model(
+        vllm_config=config,
+        model_config=config.speculative_config.draft_model_config,
+        # Gemma 4's draft numbers its layers as the target does.
+        prefix="draft" if config.speculative_config.method == "dspark" else "",
+    )
 
 
 def share_v1(target: Any, config: Any) -> Any:
@@ -159,8 +176,11 @@ def observe(architecture: str, tokens: int, share: Any) -> dict[str, Any]:
             "is_the_targets": draft.lm_head is target.lm_head,
             "tokens": draft.lm_head.org_vocab_size,
         }
+        weights = {"lm_head.weight": torch.ones(tokens, HIDDEN)}
+        if tokens != VOCAB:
+            weights["d2t"] = torch.zeros(tokens, dtype=torch.long)
         try:
-            draft.load_weights(iter([("lm_head.weight", torch.ones(tokens, HIDDEN))]))
+            draft.load_weights(iter(weights.items()))
         except Exception as error:  # noqa: BLE001  # what is raised is what the test is about
             seen["refused"] = type(error).__name__
             seen["message"] = str(error)

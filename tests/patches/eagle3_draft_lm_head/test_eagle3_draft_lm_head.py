@@ -28,6 +28,8 @@ DRAFTS = {
     "Gemma4DSparkModel": ["V2"],
 }
 FIRST_RELEASE = {"Gemma4DSparkModel": "0.26.0"}
+# DeepSeek's attention has no CPU kernel before 0.28.0.
+WITHOUT_MLA = {"0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1"}
 CASES = [(draft, runner) for draft, runners in DRAFTS.items() for runner in runners]
 
 
@@ -47,8 +49,11 @@ def sharing(vllm_env, cache):
     def run(draft, size, runner, *, overlay):
         if vllm_env.release < FIRST_RELEASE.get(draft, ""):
             pytest.skip(f"vLLM {vllm_env.release} has no {draft}")
-        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache).ok()
+        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache, timeout=1200).ok()
         case = result[f"{draft} {size} {runner}"]
+        if draft == "Eagle3DeepseekV2ForCausalLM" and vllm_env.release in WITHOUT_MLA:
+            assert case["failed"] == "NotImplementedError: MLA is not supported on CPU."
+            pytest.skip(f"vLLM {vllm_env.release} cannot build this draft: {case['failed']}")
         assert "failed" not in case, case
         return case
 

@@ -11,7 +11,9 @@ Real here: the processes, gloo, vLLM's process groups and parallel configuration
 CPU attention with a KV cache, MoE runner and all-to-all manager. Stood in for, because vLLM's CPU
 backend has none: the experts' kernel under expert parallelism (the CPU kernels ignore the expert
 map), and the two collectives of the all-to-all manager that the CPU communicator lacks. Attention
-is DeepSeek's without MLA, which CPUs do not have either.
+is DeepSeek's without MLA, which CPUs do not have either; it stands in for models/deepseek_v32's
+sparse MLA too. With the argument ``others`` two more models run, which guessed in the same way in
+0.26 and 0.27: that one, and Qwen3-Next (with full attention only).
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ import dataclasses
 import json
 import os
 import sys
+import types
 import zlib
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
+# Some of vLLM's helpers are compiled for themselves: a C++ compiler run in each rank.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
 os.environ["VLLM_MLA_DISABLE"] = "1"
 os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
 # The shared-memory collectives spin; ranks that outnumber the cores would starve each other. An
@@ -48,7 +53,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.utils.network_utils import get_open_port
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-HIDDEN, LAYERS, EXPERTS, VOCAB = 64, 4, 8, 128
+HIDDEN, LAYERS, EXPERTS, VOCAB = 64, 3, 8, 128
 WORLDS = ((1, 1), (2, 2), (2, 4))  # data parallel, tensor parallel
 CONFIG = {
     "architectures": ["DeepseekV3ForCausalLM"],
@@ -104,7 +109,7 @@ class Stack:
     # Layers whose input an EAGLE-3 draft takes too.
     aux: tuple[int, ...] = ()
     # Tokens of the two data parallel halves, then a prompt of so many and single tokens after it.
-    counts: tuple[tuple[int, int], ...] = ((1, 17), (3, 2), (4, 1), (8, 5))
+    counts: tuple[tuple[int, int], ...] = ((1, 17), (3, 1))
     prompt: int = 5
     steps: int = 1
 
@@ -112,14 +117,37 @@ class Stack:
 STACKS = {
     # dense, then MoE to the end: shards pass from layer to layer and are gathered once. Every
     # number of tokens from 1 to 17.
-    "decoder": Stack("model", {}, (1, 2, LAYERS), tuple((n, 18 - n) for n in range(1, 10)), 5, 3),
-    # MoE from the first layer on.
-    "all-moe": Stack("model", {"first_k_dense_replace": 0, "num_hidden_layers": 2}),
-    # dense, dense, MoE, dense, MoE: gathered before a dense layer too.
-    "alternating": Stack("model", {"moe_layer_freq": 2, "num_hidden_layers": 5}, (2, 3)),
+    "decoder": Stack(
+        "model", {}, (1, 2, LAYERS), tuple((n, 18 - n) for n in range(1, 10)), steps=2
+    ),
+    # MoE, dense, MoE: the first layer, and a gather before a dense layer.
+    "alternating": Stack("model", {"first_k_dense_replace": 0, "moe_layer_freq": 2}, (1, 2)),
     # The drafts, whose layers are numbered after the target's.
     "mtp": Stack("mtp", {}),
     "eagle": Stack("eagle", {"num_hidden_layers": 2}),
+}
+
+
+DRAFTS = ("mtp", "eagle")
+OTHERS = {
+    "v32": Stack("v32", {"index_topk": 4}, (2, LAYERS)),
+    "qwen3-next": Stack("qwen3-next", {}, (1,)),
+}
+QWEN = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": 96,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_hidden_layers": 5,
+    "mlp_only_layers": [3],
+    "layer_types": ["full_attention"] * 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "num_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 128,
 }
 
 
@@ -189,11 +217,37 @@ def checkpoint(config: Any, kind: str) -> dict[str, torch.Tensor]:
     return weights
 
 
+def qwen_checkpoint(config: Any) -> dict[str, torch.Tensor]:
+    """All weights of a Qwen3-Next stack of full attention layers."""
+    weights = {"embed_tokens.weight": random("embed", VOCAB, HIDDEN)}
+    shapes: dict[str, tuple[int, ...]] = {"norm": (HIDDEN,)}
+    for index in range(config.num_hidden_layers):
+        layer = f"layers.{index}"
+        shapes[f"{layer}.input_layernorm"] = shapes[f"{layer}.post_attention_layernorm"] = (HIDDEN,)
+        for name, heads in (("q_proj", 8), ("k_proj", 4), ("v_proj", 4)):  # q with its gate
+            shapes[f"{layer}.self_attn.{name}"] = (heads * 32, HIDDEN)
+        shapes[f"{layer}.self_attn.o_proj"] = (HIDDEN, 4 * 32)
+        shapes[f"{layer}.self_attn.q_norm"] = shapes[f"{layer}.self_attn.k_norm"] = (32,)
+        sizes = {f"{layer}.mlp": 96}
+        if index not in config.mlp_only_layers:
+            shapes[f"{layer}.mlp.gate"] = (EXPERTS, HIDDEN)
+            shapes[f"{layer}.mlp.shared_expert_gate"] = (1, HIDDEN)
+            sizes = {f"{layer}.mlp.experts.{expert}": 32 for expert in range(EXPERTS)}
+            sizes[f"{layer}.mlp.shared_expert"] = 32
+        for name, size in sizes.items():
+            shapes[f"{name}.gate_proj"] = shapes[f"{name}.up_proj"] = (size, HIDDEN)
+            shapes[f"{name}.down_proj"] = (HIDDEN, size)
+    for name, shape in shapes.items():
+        weights[f"{name}.weight"] = random(name, *shape, scale=0.2 if len(shape) == 1 else 0.12)
+    return weights
+
+
 def all_gatherv(
     self: CpuCommunicator, input_: Any, dim: int = 0, sizes: list[int] | None = None
 ) -> Any:
     if isinstance(input_, list):
-        return [all_gatherv(self, tensor, dim, sizes) for tensor in input_]
+        widths = [tensor.shape[1] for tensor in input_]
+        return list(all_gatherv(self, torch.cat(input_, 1), dim, sizes).split(widths, 1))
     assert dim == 0
     sizes = sizes or [input_.shape[0]] * self.world_size
     padded = torch.zeros(max(sizes), *input_.shape[1:], dtype=input_.dtype)
@@ -216,9 +270,13 @@ def reduce_scatterv(
 def experts_kernel(
     layer: Any, x: torch.Tensor, router_logits: torch.Tensor, **_: object
 ) -> torch.Tensor:
-    """DeepSeek-V3's routing (one group) and SwiGLU experts, for the experts of this rank only."""
-    scores = router_logits.float().sigmoid()
-    chosen = (scores + layer.e_score_correction_bias).topk(layer.top_k, dim=-1).indices
+    """DeepSeek-V3's (one group) or plain routing, and the SwiGLU experts that this rank has."""
+    if layer.scoring_func == "sigmoid":
+        scores = router_logits.float().sigmoid()
+        choice = scores + layer.e_score_correction_bias
+    else:
+        choice = scores = router_logits.float().softmax(-1)
+    chosen = choice.topk(layer.top_k, dim=-1).indices
     weights = scores.gather(1, chosen)
     weights = weights / weights.sum(-1, keepdim=True) * layer.routed_scaling_factor
     local = chosen if layer.expert_map is None else layer.expert_map[chosen]
@@ -229,6 +287,32 @@ def experts_kernel(
         hidden = torch.nn.functional.silu(gate) * up
         out.index_add_(0, token, hidden @ layer.w2_weight[expert].T * weights[token, slot, None])
     return out
+
+
+def plain_attention(base: type) -> type:
+    """Make DeepSeek's attention without MLA callable as models/deepseek_v32's."""
+
+    class PlainAttention(base):
+        def __init__(self, vllm_config: Any, config: Any, prefix: str, **_: object) -> None:
+            super().__init__(
+                vllm_config=vllm_config,
+                config=config,
+                hidden_size=config.hidden_size,
+                num_heads=config.num_attention_heads,
+                qk_nope_head_dim=config.qk_nope_head_dim,
+                qk_rope_head_dim=config.qk_rope_head_dim,
+                v_head_dim=config.v_head_dim,
+                q_lora_rank=config.q_lora_rank,
+                kv_lora_rank=config.kv_lora_rank,
+                cache_config=vllm_config.cache_config,
+                reduce_results=False,
+                prefix=prefix,
+            )
+
+        def forward(self, positions: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
+            return super().forward(positions, hidden_states, None)
+
+    return PlainAttention
 
 
 def build(stack: Stack, vllm_config: Any, name: str) -> torch.nn.Module:
@@ -253,13 +337,38 @@ def build(stack: Stack, vllm_config: Any, name: str) -> torch.nn.Module:
         weights = {
             key.removeprefix("model."): value for key, value in checkpoint(config, "eagle").items()
         }
+    elif stack.kind == "v32":
+        # The fused all-reduce imports CUDA operators; without it the model falls back to two steps.
+        fused = types.ModuleType("vllm.model_executor.layers.fused_allreduce_gemma_rms_norm")
+        fused._AR_RESIDUAL_RMS_NORM = None
+        fused._can_use_flashinfer = None
+        fused.flashinfer_trtllm_fused_allreduce_norm = None
+        sys.modules[fused.__name__] = fused
+        from vllm.models.deepseek_v32.nvidia import model as deepseek_v32
+
+        deepseek_v32.DeepseekV32Attention = plain_attention(deepseek_v2.DeepseekV2Attention)
+        model = deepseek_v32.DeepseekV32Model(vllm_config=vllm_config, prefix=name)
+        model.aux_hidden_state_layers = stack.aux
+        weights = {
+            key.removeprefix("model."): value for key, value in checkpoint(config, "model").items()
+        }
+    elif stack.kind == "qwen3-next":
+        from vllm.model_executor.models import qwen3_next
+
+        model = qwen3_next.Qwen3NextModel(vllm_config=vllm_config, prefix=name)
+        model.aux_hidden_state_layers = stack.aux
+        weights = qwen_checkpoint(config)
     else:
         model = deepseek_v2.DeepseekV3ForCausalLM(vllm_config=vllm_config, prefix=name)
         model.model.aux_hidden_state_layers = stack.aux
         weights = checkpoint(config, "model")
     expected = {key for key, _ in model.named_parameters() if "lm_head" not in key}
     loaded = set(model.load_weights((key, value.clone()) for key, value in weights.items()))
-    assert not expected - loaded, sorted(expected - loaded)
+    # The loader of the experts names them as the checkpoint does.
+    missing = (
+        expected - loaded - {key.replace("experts.", "experts.routed_experts.") for key in loaded}
+    )
+    assert not missing, sorted(missing)
     for module in model.modules():
         method = getattr(module, "quant_method", None)
         if method is None:
@@ -325,7 +434,7 @@ def run(
     ids, target = inputs(half, start, counts[half])
     positions = torch.arange(start, start + counts[half])
     with torch.no_grad(), attending.context(positions, counts):
-        out = model(ids, positions, *(() if stack.kind == "model" else (target,)))
+        out = model(ids, positions, *((target,) if stack.kind in DRAFTS else (None,)))
     if isinstance(out, torch.Tensor):
         return [out]
     return [t for part in out for t in (part if isinstance(part, list) else [part])]
@@ -355,8 +464,8 @@ def rank_main(scratch: Path, world: tuple[int, int], rank: int, configs: dict[st
         port = first.parallel_config.data_parallel_master_port
         init_distributed_environment(tp_size, tp, f"tcp://127.0.0.1:{port}", tp, "gloo")
         ensure_model_parallel_initialized(tp_size, 1)
-    for name, stack in STACKS.items():
-        config = configs[name]
+    for name, config in configs.items():
+        stack = {**STACKS, **OTHERS}[name]
         assert config.parallel_config.use_sequence_parallel_moe is (tp_size > 1)
         with set_current_vllm_config(config):
             model = build(stack, config, name.replace("-", "_"))
@@ -373,7 +482,7 @@ def rank_main(scratch: Path, world: tuple[int, int], rank: int, configs: dict[st
 
 
 def make_config(model: Path) -> Any:
-    """Make a single rank's configuration, with the draft's in it."""
+    """Make one rank's configuration, with the draft's in it."""
     from vllm import ModelRegistry
     from vllm.model_executor.models import deepseek_mtp, deepseek_v2
 
@@ -390,12 +499,12 @@ def make_config(model: Path) -> Any:
     ).create_engine_config()
 
 
-def make_configs(base: Any, world: tuple[int, int]) -> dict[str, Any]:
+def make_configs(base: Any, stacks: dict[str, Stack], world: tuple[int, int]) -> dict[str, Any]:
     """Derive the configuration of every stack for one world; ranks are set in the ranks."""
     dp_size, tp_size = world
     configs = {}
     port = get_open_port()
-    for name, stack in STACKS.items():
+    for name, stack in stacks.items():
         config = configs[name] = copy.deepcopy(base)
         config.parallel_config = ParallelConfig(
             tensor_parallel_size=tp_size,
@@ -408,6 +517,11 @@ def make_configs(base: Any, world: tuple[int, int]) -> dict[str, Any]:
         )
         config.parallel_config.data_parallel_master_port = port
         config.parallel_config._data_parallel_master_port_list = []
+        if stack.kind == "qwen3-next":
+            from vllm.transformers_utils.configs.qwen3_next import Qwen3NextConfig
+
+            config.model_config.hf_config = Qwen3NextConfig(**QWEN)
+            config.model_config.hf_text_config = config.model_config.hf_config
         for key, value in stack.settings.items():
             setattr(config.model_config.hf_config, key, value)
     return configs
@@ -449,9 +563,10 @@ def main() -> None:
     model.mkdir()
     (model / "config.json").write_text(json.dumps(CONFIG))
     base = make_config(model)
+    stacks = {**STACKS, **(OTHERS if json.loads(sys.argv[1])["others"] else {})}
     fork = mp.get_context("fork")
     for world in WORLDS:
-        configs = make_configs(base, world)
+        configs = make_configs(base, stacks, world)
         processes = [
             fork.Process(target=rank_main, args=(scratch, world, rank, configs))
             for rank in range(world[0] * world[1])
@@ -463,7 +578,7 @@ def main() -> None:
         codes = [process.exitcode for process in processes]
         assert not any(codes), (world, codes)
     single = torch.load(scratch / "1x1-0.pt")
-    differences: dict[str, Any] = {name: {} for name in STACKS}
+    differences: dict[str, Any] = {name: {} for name in stacks}
     for dp_size, tp_size in WORLDS[1:]:
         for rank in range(dp_size * tp_size):
             results = torch.load(scratch / f"{dp_size}x{tp_size}-{rank}.pt")

@@ -19,19 +19,21 @@ COUNTS = {str(count) for count in range(1, 18)}
 CLOSE = 1e-4
 WRONG = 1e-1
 
-TARGETS = ("decoder", "all-moe", "alternating")
+TARGETS = ("decoder", "alternating")
+# Releases in which two more models guess the layout in the same way.
+OTHERS = {"0.26.0", "0.27.0", "0.27.1"}
 # Stock MTP returns every rank's share of the tokens in 0.25; later it gathers.
 STOCK_MTP_SHARES = {"0.25.0", "0.25.1"}
 
 
 @pytest.fixture
 def overlay(vllm_env):
-    return vllm_env.scenario(RANKS, overlay=True).ok()
+    return vllm_env.scenario(RANKS, overlay=True, others=vllm_env.release in OTHERS).ok()
 
 
 @pytest.fixture
 def stock(vllm_env):
-    return vllm_env.scenario(RANKS, overlay=False).ok()
+    return vllm_env.scenario(RANKS, overlay=False, others=vllm_env.release in OTHERS).ok()
 
 
 def single(label):
@@ -57,14 +59,14 @@ def test_the_single_rank_agrees_with_transformers(overlay, stock):
     assert stock["from transformers"] < CLOSE
 
 
-@pytest.mark.parametrize("stack", TARGETS)
-def test_stock_is_wrong_for_one_token_and_for_no_other_number(stock, stack):
-    for label, worlds in stock["differences"][stack].items():
-        for world in WORLDS:
-            if single(label):
-                assert worlds[world] > WRONG, (label, worlds)
-            else:
-                assert close(worlds[world]), (label, worlds)
+def test_stock_is_wrong_for_one_token_and_for_no_other_number(vllm_env, stock):
+    for stack in TARGETS + (("v32", "qwen3-next") if vllm_env.release in OTHERS else ()):
+        for label, worlds in stock["differences"][stack].items():
+            for world in WORLDS:
+                if single(label):
+                    assert worlds[world] > WRONG, (stack, label, worlds)
+                else:
+                    assert close(worlds[world]), (stack, label, worlds)
 
 
 def test_stock_drafts(vllm_env, stock):

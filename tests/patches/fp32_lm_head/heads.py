@@ -1,0 +1,315 @@
+"""Scenario: the head of real models and layers, without an engine, in every way it is used.
+
+Each case builds a model with vLLM's own loader, or the layers themselves, from a real
+``VllmConfig``, and compares the logits with float64. A case that vLLM refuses gives its error.
+
+Argument: ``device``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import refusals
+from float64 import compare, digest, reference
+from tiny_models import DRAFT, HEAD_STD, HIDDEN, LLAMA, MULTIMODAL, VOCAB, write_config
+
+DEVICE = torch.device(json.loads(sys.argv[1]).get("device", "cpu"))
+ROWS = 33
+NATIVE = {"head_dtype": "float32"}
+# ModelOpt gives a head that it leaves out the method of unquantized linear layers.
+LEFT_OUT = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+
+_NUMBERS = itertools.count()
+CASES: dict[str, Callable[[], dict[str, Any]]] = {}
+
+
+def case(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    CASES[function.__name__] = function
+    return function
+
+
+def configuration(model: dict, **options: Any):
+    from vllm.engine.arg_utils import EngineArgs
+
+    # Relative to the scenario's directory: the path is part of the hash that runs compare.
+    scratch = f"models/{next(_NUMBERS)}"
+    Path(scratch).mkdir(parents=True)
+    if "draft" in options:
+        options["speculative_config"] = {
+            "method": "eagle3",
+            "model": write_config(scratch, "draft", options.pop("draft")),
+            "num_speculative_tokens": 2,
+        }
+    return EngineArgs(
+        model=write_config(scratch, "model", model),
+        skip_tokenizer_init=True,
+        dtype="bfloat16",
+        load_format="dummy",
+        enforce_eager=True,
+        max_model_len=64,
+        **options,
+    ).create_engine_config()
+
+
+def hidden_states() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(ROWS, HIDDEN, generator=generator).to(DEVICE, torch.bfloat16)
+
+
+def fill(head: torch.nn.Module) -> torch.Tensor:
+    """Give a head random weights, after it was loaded, as a refit does; return them."""
+    generator = torch.Generator().manual_seed(4)
+    values = torch.randn(head.weight.shape, generator=generator) * HEAD_STD
+    head.weight.data.copy_(values)
+    if "cpu_linear" in vars(head):
+        # On a CPU vLLM's bf16 projection uses a packed copy, which a refit has to renew.
+        head.quant_method.process_weights_after_loading(head)
+    return head.weight.detach()
+
+
+def load(vllm_config: Any, model_config: Any = None) -> torch.nn.Module:
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader import get_model
+
+    with set_current_vllm_config(vllm_config):
+        return get_model(vllm_config=vllm_config, model_config=model_config)
+
+
+def through_model(vllm_config: Any) -> dict[str, Any]:
+    model = load(vllm_config)
+    inner = model.get_language_model() if hasattr(model, "get_language_model") else model
+    # Some models with tied embeddings have no lm_head.
+    weight = fill(getattr(inner, "lm_head", None) or inner.model.embed_tokens)
+    logits = model.compute_logits(hidden_states())
+    return {
+        **compare(logits, reference(hidden_states(), weight[:VOCAB])),
+        "digest": digest(logits),
+    }
+
+
+@case
+def untied() -> dict[str, Any]:
+    return through_model(configuration(LLAMA))
+
+
+@case
+def tied() -> dict[str, Any]:
+    return through_model(configuration({**LLAMA, "tie_word_embeddings": True}))
+
+
+@case
+def multimodal() -> dict[str, Any]:
+    return through_model(configuration(MULTIMODAL))
+
+
+@case
+def multimodal_native() -> dict[str, Any]:
+    """Ask for the fp32 head as vLLM has it, without the variable's help."""
+    return through_model(configuration(MULTIMODAL, hf_overrides=NATIVE))
+
+
+@case
+def untied_native() -> dict[str, Any]:
+    return through_model(configuration(LLAMA, hf_overrides=NATIVE))
+
+
+def layers(
+    vllm_config: Any, vocabulary: int, *, bias: bool = False, quantization: Any = None, **options
+):
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    with set_current_vllm_config(vllm_config), DEVICE:
+        head = ParallelLMHead(
+            vocabulary,
+            HIDDEN,
+            bias=bias,
+            params_dtype=torch.bfloat16,
+            quant_config=quantization,
+            prefix="lm_head",
+        )
+        processor = LogitsProcessor(vocabulary, **options)
+    if bias:
+        head.bias.data.copy_(torch.linspace(-2, 2, len(head.bias)))
+    if quantization is None:
+        head.quant_method.process_weights_after_loading(head)
+    return head, processor
+
+
+@case
+def scaled_capped_padded_biased() -> dict[str, Any]:
+    """A vocabulary that is padded, with bias, soft cap and scale; and its local top tokens."""
+    head, processor = layers(configuration(LLAMA), 1000, bias=True, scale=0.5, soft_cap=10.0)
+    weight = fill(head)[:1000]
+    logits = processor(head, hidden_states(), head.bias)
+    raw = reference(hidden_states(), weight) + head.bias[:1000].cpu().double()
+    expected = 10.0 * torch.tanh(raw / 10.0) * 0.5
+    top = processor.get_top_tokens(head, hidden_states(), head.bias)
+    result = {
+        **compare(logits, expected),
+        "digest": digest(logits, top),
+        "top": (top.cpu() == expected.argmax(-1)).double().mean().item(),
+    }
+    if hasattr(processor, "get_top_k_tokens"):
+        # With a scale alone: it applies soft cap and scale the other way round.
+        head, processor = layers(configuration(LLAMA), 1000, bias=True, scale=0.5)
+        fill(head)
+        ids, values = processor.get_top_k_tokens(head, hidden_states(), 4, head.bias)
+        best = (raw * 0.5).topk(4, dim=-1)
+        result["top_k"] = (ids.cpu() == best.indices).double().mean().item()
+        result["top_k_error"] = (values.cpu().double() - best.values).abs().mean().item()
+    return result
+
+
+@case
+def three_dimensional() -> dict[str, Any]:
+    head, processor = layers(configuration(LLAMA), VOCAB)
+    weight = fill(head)
+    hidden = hidden_states().view(3, ROWS // 3, HIDDEN)
+    logits = processor(head, hidden)
+    return {**compare(logits, reference(hidden, weight)), "digest": digest(logits)}
+
+
+def left_out(**options: Any) -> dict[str, Any]:
+    from vllm.model_executor.layers.quantization.modelopt import ModelOptFp8Config
+
+    head, processor = layers(
+        configuration(LLAMA, **options), VOCAB, quantization=ModelOptFp8Config.from_config(LEFT_OUT)
+    )
+    weight = fill(head)
+    if DEVICE.type == "cpu" and processor_dtype(processor) in (None, torch.bfloat16):
+        # Only the bf16 projection needs the packed weight; packing drops the plain one.
+        head.weight.data = head.weight.data.clone()
+        weight = head.weight.detach().clone()
+        head.quant_method.process_weights_after_loading(head)
+    logits = processor(head, hidden_states())
+    return {
+        **compare(logits, reference(hidden_states(), weight)),
+        "digest": digest(logits),
+        "method": type(head.quant_method).__name__,
+    }
+
+
+def processor_dtype(processor: Any) -> torch.dtype | None:
+    return getattr(processor, "head_dtype", None)
+
+
+@case
+def left_out_of_quantization() -> dict[str, Any]:
+    return left_out()
+
+
+@case
+def left_out_of_quantization_native() -> dict[str, Any]:
+    return left_out(hf_overrides=NATIVE)
+
+
+@case
+def lora() -> dict[str, Any]:
+    from vllm.config.lora import LoRAConfig
+    from vllm.lora.layers import LoRAMapping
+    from vllm.lora.layers.logits_processor import LogitsProcessorWithLoRA
+    from vllm.lora.punica_wrapper import get_punica_wrapper
+
+    head, processor = layers(configuration(LLAMA), VOCAB)
+    weight = fill(head)
+    lora_config = LoRAConfig(max_lora_rank=8, max_loras=1, lora_dtype=torch.bfloat16)
+    layer = LogitsProcessorWithLoRA(processor, HIDDEN, torch.bfloat16, DEVICE, None)
+    layer.create_lora_weights(1, lora_config)
+    punica = get_punica_wrapper(64, 64, DEVICE, lora_config=lora_config)
+    layer.set_mapping(punica)
+    mapping = LoRAMapping((1,) * ROWS, (1,) * ROWS, is_prefill=False)
+    punica.update_metadata(mapping, [1], 1, VOCAB)
+    generator = torch.Generator().manual_seed(5)
+    first = (torch.randn(8, HIDDEN, generator=generator) / 16).to(DEVICE, torch.bfloat16)
+    second = torch.randn(VOCAB, 8, generator=generator).to(DEVICE, torch.bfloat16)
+    layer.set_lora(0, first, second)
+    logits = layer(head, hidden_states())
+    expected = reference(hidden_states(), weight)
+    change = reference(hidden_states(), first) @ second.cpu().double().T
+    return {
+        **compare(logits, expected + change),
+        "digest": digest(logits),
+        "change": change.abs().mean().item(),
+    }
+
+
+@case
+def draft() -> dict[str, Any]:
+    """An EAGLE-3 draft: its own head, and the dtype of the cached draft distribution."""
+    vllm_config = configuration(LLAMA, draft=DRAFT)
+    load(vllm_config)
+    model = load(vllm_config, vllm_config.speculative_config.draft_model_config)
+    weight = fill(model.lm_head)
+    logits = model.compute_logits(hidden_states())
+    result = {**compare(logits, reference(hidden_states(), weight)), "digest": digest(logits)}
+    from vllm.v1.worker.gpu.spec_decode import speculator
+
+    for name in ("BaseSpeculator", "DraftModelSpeculator", "Speculator"):
+        found = getattr(speculator, name, None)
+        if hasattr(found, "draft_logits_spec"):
+            result["cached"] = str(found.draft_logits_spec(None, vllm_config)[0])
+    return result
+
+
+@case
+def travels() -> dict[str, Any]:
+    """What a worker gets: a pickle of the configuration, and no variable of ours."""
+    vllm_config = configuration(LLAMA)
+    given = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("NRL_VLLM_FP32")}
+    try:
+        arrived = pickle.loads(pickle.dumps(vllm_config))  # noqa: S301
+        result = through_model(arrived)
+        return {
+            **result,
+            "hash": vllm_config.compute_hash(),
+            "model_hash": vllm_config.model_config.compute_hash(),
+        }
+    finally:
+        os.environ.update(given)
+
+
+def main() -> None:
+    from vllm.config import set_current_vllm_config
+    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+
+    refused = refusals.run(configuration)
+    with set_current_vllm_config(configuration(LLAMA)):
+        init_distributed_environment(
+            world_size=1,
+            rank=0,
+            local_rank=0,
+            distributed_init_method=f"file://{tempfile.mkdtemp()}/rendezvous",
+            backend="nccl" if DEVICE.type == "cuda" else "gloo",
+        )
+        ensure_model_parallel_initialized(1, 1)
+    refused.update(refusals.run_loaded(configuration, load))
+    results = {}
+    with torch.inference_mode():
+        for name, function in CASES.items():
+            try:
+                results[name] = function()
+            except Exception as error:  # noqa: BLE001
+                traceback.print_exc()
+                results[name] = {"error": f"{type(error).__name__}: {error}"}
+    Path(os.environ["SCENARIO_RESULT"]).write_text(
+        json.dumps({"cases": results, "refused": refused})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Scenario: what the head of a real vocabulary allocates, beside its logits.
+
+Arguments: ``device`` (a CUDA device), ``vocabulary``, ``hidden``, ``rows``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from float64 import compare
+from tiny_models import HEAD_STD
+
+
+def main() -> None:
+    import heads
+    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+
+    arguments = json.loads(sys.argv[1])
+    vocabulary, hidden, rows = (arguments[name] for name in ("vocabulary", "hidden", "rows"))
+    heads.HIDDEN = hidden
+    vllm_config = heads.configuration(heads.LLAMA)
+    from vllm.config import set_current_vllm_config
+
+    with set_current_vllm_config(vllm_config):
+        init_distributed_environment(
+            world_size=1,
+            rank=0,
+            local_rank=0,
+            distributed_init_method=f"file://{os.environ['VLLM_CACHE_ROOT']}-rendezvous",
+            backend="nccl",
+        )
+        ensure_model_parallel_initialized(1, 1)
+    head, processor = heads.layers(vllm_config, vocabulary)
+    with torch.inference_mode():
+        head.weight.normal_(0, HEAD_STD)
+        states = torch.randn(rows, hidden, device=heads.DEVICE, dtype=torch.bfloat16)
+        processor(head, states)  # cuBLAS allocates its workspace once
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        logits = processor(head, states)
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        # A piece of the vocabulary is enough for the error.
+        some = slice(0, 4096)
+        expected = states.cpu().double() @ head.weight[some].cpu().double().T
+    result = {
+        **compare(logits[:, some], expected),
+        "beside_logits": peak - logits.nbytes,
+        "fp32_copy": vocabulary * hidden * 4,
+    }
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

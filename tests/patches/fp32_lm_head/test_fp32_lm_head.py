@@ -1,0 +1,214 @@
+"""The LM head in fp32: what it computes, who gets it, what is refused, and that off is stock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
+
+HERE = Path(__file__).parent
+SWITCH = "NRL_VLLM_FP32_LM_HEAD"
+ON = {SWITCH: "1"}
+FP32, BF16 = "torch.float32", "torch.bfloat16"
+
+# Mean error of log-probabilities (nats) over the whole distribution, that separates the two.
+FP32_ERROR = 1e-6
+BF16_ERROR = 1e-3
+
+# Whether vLLM itself runs the head in fp32 when hf_overrides asks for it, case by case.
+NATIVE_HEAD = {"0.26.0", "0.27.0", "0.27.1", "0.28.0", "0.29.0"}
+NATIVE_REFUSES_LEFT_OUT = {"0.26.0", "0.27.0", "0.27.1", "0.28.0"}
+# Releases whose cached draft distribution follows the dtype of the head; others keep it in fp32.
+CACHE_FOLLOWS = {"0.28.0", "0.29.0"}
+
+OURS = (
+    "untied",
+    "tied",
+    "multimodal",
+    "scaled_capped_padded_biased",
+    "three_dimensional",
+    "left_out_of_quantization",
+    "lora",
+    "draft",
+    "travels",
+)
+NATIVE = ("untied_native", "multimodal_native", "left_out_of_quantization_native")
+
+TO_CHANGE = "hf_overrides"
+REFUSED = {
+    "value true": (SWITCH, "'true'", "set it to 1", "0"),
+    "value yes": (SWITCH, "'yes'", "set it to 1", "0"),
+    "value 2": (SWITCH, "'2'", "set it to 1", "0"),
+    "value  1": (SWITCH, "' 1'", "set it to 1", "0"),
+    "override model": (SWITCH, "head_dtype='model'", TO_CHANGE),
+    "override bfloat16": (SWITCH, "head_dtype='bfloat16'", TO_CHANGE),
+    "override float16": (SWITCH, "head_dtype='float16'", TO_CHANGE),
+    "checkpoint": (SWITCH, "head_dtype='bfloat16'", "config.json"),
+    "nested": (SWITCH, "text_config.head_dtype='bfloat16'", TO_CHANGE),
+    "platform": (SWITCH, "does not support fp32"),
+    "quantized": (SWITCH, "lm_head", "LinearMethod", "exclude list"),
+    "own projection": (SWITCH, "Own", "LogitsProcessor", f"Set {SWITCH}=0"),
+    "own configuration": (SWITCH, "logits_processor", "torch.bfloat16", f"Set {SWITCH}=0"),
+}
+ACCEPTED = (
+    "value ",
+    "value 0",
+    "override float32",
+    "override off",
+    "quantized off",
+    "own projection off",
+)
+
+
+def heads(environment: Environment, *, overlay: bool, on: bool) -> dict[str, Any]:
+    outcome = environment.scenario(
+        HERE / "heads.py", overlay=overlay, env=ON if on else {}, device="cpu"
+    )
+    return outcome.ok()
+
+
+def engine(environment: Environment, *, overlay: bool, on: bool):
+    return environment.scenario(
+        HERE / "engine.py", overlay=overlay, env=ON if on else {}, device="cpu"
+    )
+
+
+def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
+    cases = heads(vllm_env, overlay=False, on=True)["cases"]
+    for name in OURS:
+        assert cases[name]["dtype"] == BF16, name
+        assert cases[name]["logprobs"]["mean"] > BF16_ERROR, name
+    native = cases["untied_native"]
+    assert native["dtype"] == (FP32 if vllm_env.release in NATIVE_HEAD else BF16)
+    # vLLM's own setting does not reach a nested language model, in any release.
+    assert cases["multimodal_native"]["dtype"] == BF16
+    left_out = cases["left_out_of_quantization_native"]
+    if vllm_env.release in NATIVE_REFUSES_LEFT_OUT:
+        assert "only supported for an unquantized lm_head" in left_out["error"]
+    else:
+        assert left_out["dtype"] == native["dtype"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_head_is_exact(vllm_env: Environment, name: str) -> None:
+    result = heads(vllm_env, overlay=True, on=True)["cases"][name]
+    assert result.get("error") is None
+    assert result["dtype"] == FP32
+    assert result["logprobs"]["mean"] < FP32_ERROR
+    assert result["logits"]["mean"] < FP32_ERROR
+    # The whole distribution: no entry is off by a rounding of bf16.
+    assert result["logprobs"]["max"] < 100 * FP32_ERROR
+
+
+def test_native_setting_and_variable_agree(vllm_env: Environment) -> None:
+    cases = heads(vllm_env, overlay=True, on=True)["cases"]
+    for name in NATIVE:
+        assert cases[name]["dtype"] == FP32
+        assert cases[name]["logprobs"]["mean"] < FP32_ERROR
+
+
+def test_the_tops_of_the_vocabulary_are_exact(vllm_env: Environment) -> None:
+    result = heads(vllm_env, overlay=True, on=True)["cases"]["scaled_capped_padded_biased"]
+    assert result["top"] == 1.0
+    if vllm_env.release in CACHE_FOLLOWS:  # which also have get_top_k_tokens
+        assert result["top_k"] == 1.0
+        assert result["top_k_error"] < FP32_ERROR
+
+
+def test_lora_changes_the_exact_logits(vllm_env: Environment) -> None:
+    result = heads(vllm_env, overlay=True, on=True)["cases"]["lora"]
+    assert result["change"] > 0.1
+
+
+def test_left_out_head_has_the_method_that_is_meant(vllm_env: Environment) -> None:
+    result = heads(vllm_env, overlay=True, on=True)["cases"]["left_out_of_quantization"]
+    assert result["method"] == "UnquantizedLinearMethod"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_cached_draft_distribution_has_the_dtype_of_the_drafts_logits(
+    vllm_env: Environment, *, on: bool
+) -> None:
+    result = heads(vllm_env, overlay=True, on=on)["cases"]["draft"]
+    assert result["dtype"] == (FP32 if on else BF16)
+    if vllm_env.release in CACHE_FOLLOWS:
+        assert result["cached"] == result["dtype"]
+    else:
+        assert "cached" not in result
+
+
+def test_off_is_stock_to_the_bit(vllm_env: Environment) -> None:
+    stock = heads(vllm_env, overlay=False, on=True)["cases"]
+    off = heads(vllm_env, overlay=True, on=False)["cases"]
+    assert set(off) == {*OURS, *NATIVE}
+    for name, result in off.items():
+        assert result == stock[name], name
+
+
+def test_it_is_part_of_the_compile_hash(vllm_env: Environment) -> None:
+    stock, off, on = (
+        heads(vllm_env, overlay=overlay, on=on)["cases"]["travels"]
+        for overlay, on in ((False, True), (True, False), (True, True))
+    )
+    assert off["model_hash"] == stock["model_hash"]
+    assert off["hash"] == stock["hash"]
+    assert on["model_hash"] != off["model_hash"]
+    assert on["hash"] != off["hash"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_refuses_to_start(vllm_env: Environment, name: str) -> None:
+    message = heads(vllm_env, overlay=True, on=True)["refused"][name]
+    assert message is not None
+    for part in REFUSED[name]:
+        assert part in message
+    # Stock goes on, with the head in bf16.
+    assert heads(vllm_env, overlay=False, on=True)["refused"][name] is None
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_it_starts(vllm_env: Environment, name: str) -> None:
+    assert heads(vllm_env, overlay=True, on=True)["refused"][name] is None
+
+
+def test_every_refusal_is_looked_at(vllm_env: Environment) -> None:
+    assert set(heads(vllm_env, overlay=True, on=True)["refused"]) == {*REFUSED, *ACCEPTED}
+
+
+@pytest.mark.parametrize("overlay", [True, False])
+def test_two_ranks_gather_what_one_computes(vllm_env: Environment, *, overlay: bool) -> None:
+    outcome = vllm_env.scenario(HERE / "gather.py", overlay=overlay, device="cpu")
+    results = outcome.ok()
+    assert results["off"]["dtype"] == BF16
+    assert results["off"]["logprobs"]["mean"] > BF16_ERROR
+    on = results["on"]
+    assert on["dtype"] == (FP32 if overlay else BF16)
+    assert (on["logprobs"]["mean"] < FP32_ERROR) is overlay
+    assert (on["top"] == 1.0) or not overlay
+
+
+def test_engine_returns_exact_logprobs(vllm_env: Environment) -> None:
+    outcome = engine(vllm_env, overlay=True, on=True)
+    result = outcome.ok()
+    assert result["weight"] == BF16
+    assert result["head"]["dtype"] == FP32
+    for what in ("distribution", "sampled", "prompt", "pairing"):
+        assert result[what]["mean"] < FP32_ERROR, what
+    assert result["head"]["logits"]["mean"] < FP32_ERROR
+    assert outcome.output.count("LM head projection dtype: torch.float32") == 1
+
+
+def test_engine_off_and_stock_are_the_same_bf16_head(vllm_env: Environment) -> None:
+    stock = engine(vllm_env, overlay=False, on=True)
+    off = engine(vllm_env, overlay=True, on=False)
+    assert off.ok() == stock.ok()
+    assert off.ok()["head"]["dtype"] == BF16
+    for what in ("distribution", "sampled", "prompt"):
+        assert off.ok()[what]["mean"] > BF16_ERROR, what
+    # The rows do belong together: the error is the head's.
+    assert off.ok()["pairing"]["mean"] < FP32_ERROR
+    assert off.output.count("LM head projection dtype: torch.bfloat16") == 1

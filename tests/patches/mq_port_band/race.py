@@ -1,0 +1,120 @@
+"""Many processes make message queues for readers on other nodes, all at the same moment.
+
+Argument: ``rounds``, each with ``processes``, ``queues`` (per process), ``trials``, ``address`` and
+``gated``: hold back every process that has found a port until all have, as a scheduler may.
+Result: for each round a list of trials, with the ports listened on, the errors, and how many queues
+brought their message across.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+from vllm.distributed.device_communicators import shm_broadcast
+from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+
+PATIENCE = 60
+fork = multiprocessing.get_context("fork")
+
+
+def write(number, arguments, start, found, reports, go):
+    """Make this process's queues, report them, and send a message of its own through each."""
+    if arguments["gated"] and hasattr(shm_broadcast, "get_open_port"):
+        probe = shm_broadcast.get_open_port
+
+        def hold_back():
+            port = probe()
+            found.wait(PATIENCE)
+            return port
+
+        shm_broadcast.get_open_port = hold_back
+    queues, errors = [], []
+    start.wait(PATIENCE)
+    for _ in range(arguments["queues"]):
+        try:
+            queues.append(MessageQueue(1, 0, connect_ip=arguments["address"]))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent judges it
+            errors.append(f"{type(error).__name__}: {error}")
+    reports.put((number, [queue.export_handle() for queue in queues], errors))
+    go.wait(PATIENCE)
+    for index, queue in enumerate(queues):
+        queue.wait_until_ready()
+        queue.enqueue(f"message {index} of {number}")
+    # Nobody leaves, and takes unread messages along, before all is read.
+    start.wait(PATIENCE)
+
+
+def read(start, expected, received, go):
+    """Read every message, each through the handle of the queue that it was sent by."""
+    start.wait(PATIENCE)
+    handles = expected.get()
+    go.set()
+    right = 0
+    for number, index, handle in handles:
+        queue = MessageQueue.create_from_handle(handle, 0)
+        queue.wait_until_ready()
+        right += queue.dequeue(timeout=PATIENCE) == f"message {index} of {number}"
+        # The reader goes first, so that the port is free for the next trial at once.
+        queue.remote_socket.close(0)
+        queue.remote_socket.context.term()
+    received.put(right)
+    start.wait(PATIENCE)
+
+
+def child(target, *arguments):
+    """Run in a fork, and leave it without the parent's exit handlers."""
+    signal.alarm(2 * PATIENCE)
+    status = 1
+    with contextlib.suppress(Exception):
+        target(*arguments)
+        status = 0
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def trial(arguments):
+    count = arguments["processes"]
+    start, found = fork.Barrier(count + 1), fork.Barrier(count)
+    reports, expected, received, go = (
+        fork.SimpleQueue(),
+        fork.SimpleQueue(),
+        fork.SimpleQueue(),
+        fork.Event(),
+    )
+    children = [
+        fork.Process(
+            target=child, args=(write, number, arguments, start, found, reports, go), daemon=True
+        )
+        for number in range(count)
+    ]
+    children.append(
+        fork.Process(target=child, args=(read, start, expected, received, go), daemon=True)
+    )
+    for process in children:
+        process.start()
+    made, errors = [], []
+    for _ in range(count):
+        number, handles, failures = reports.get()
+        made += [(number, index, handle) for index, handle in enumerate(handles)]
+        errors += failures
+    expected.put(made)
+    right = received.get()
+    for process in children:
+        process.join()
+    return {
+        "ports": [int(handle.remote_subscribe_addr.rpartition(":")[2]) for _, _, handle in made],
+        "errors": errors,
+        "received": right,
+    }
+
+
+if __name__ == "__main__":
+    # A child that never reports ends the scenario, too.
+    signal.alarm(10 * PATIENCE)
+    given = json.loads(sys.argv[1])["rounds"]
+    outcome = [[trial(arguments) for _ in range(arguments["trials"])] for arguments in given]
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(outcome))

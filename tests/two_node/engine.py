@@ -1,0 +1,74 @@
+"""An engine with one worker on each of two nodes; runs on the first of them.
+
+Arguments: ``model``, a directory; ``prompts``, lists of token ids. Result, beside the greedy
+tokens: the addresses that the engine's parts tell each other, and the ports on which its processes
+listen by the account of each node's kernel.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+TOKENS = 8
+
+
+def listening():
+    """Return the ports that somebody listens on in this network namespace."""
+    import psutil
+
+    return sorted(
+        {entry.laddr.port for entry in psutil.net_connections("tcp") if entry.status == "LISTEN"}
+    )
+
+
+def look(worker):
+    """Run in a worker: tell what it is reached by."""
+    from vllm.distributed.parallel_state import get_tp_group
+
+    queue = get_tp_group().mq_broadcaster
+    return {
+        "init method": worker.distributed_init_method,
+        "group queue": queue and queue.handle and queue.handle.remote_subscribe_addr,
+        "network": str(Path("/proc/self/ns/net").readlink()),
+    }
+
+
+def main(given):
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    from vllm import LLM, SamplingParams
+
+    engine = LLM(
+        given["model"],
+        tensor_parallel_size=2,
+        distributed_executor_backend="ray",
+        enforce_eager=True,
+        skip_tokenizer_init=True,
+        max_model_len=64,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+        dtype="float32",
+    )
+    sampling = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
+    prompts = [{"prompt_token_ids": prompt} for prompt in given["prompts"]]
+    outputs = engine.generate(prompts, sampling)
+    executor = engine.llm_engine.engine_core.engine_core.model_executor
+    queues = [getattr(executor, "rpc_broadcast_mq", None), *getattr(executor, "response_mqs", [])]
+    nodes = {}
+    for node in ray.nodes():
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ask = ray.remote(listening).options(num_cpus=0, scheduling_strategy=there)
+        nodes[node["NodeManagerAddress"]] = ray.get(ask.remote())
+    return {
+        "executor": type(executor).__name__,
+        "tokens": [list(output.outputs[0].token_ids) for output in outputs],
+        "queues": [queue.handle.remote_subscribe_addr for queue in queues if queue is not None],
+        "workers": engine.collective_rpc(look),
+        "listening": nodes,
+    }
+
+
+if __name__ == "__main__":
+    result = main(json.loads(sys.argv[1]))
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(result))
