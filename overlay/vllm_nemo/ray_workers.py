@@ -12,9 +12,10 @@ import os
 import sys
 from typing import Any
 
-PY_EXECUTABLE = "NRL_VLLM_RAY_PY_EXECUTABLE"
+from vllm_nemo.worker import RAY_PY_EXECUTABLE as PY_EXECUTABLE
+from vllm_nemo.worker import UV_RUN
+
 SWITCHES = "NRL_VLLM_"
-UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 
 # In a container the image brings the interpreter; Ray refuses an environment with both.
 _CONTAINERS = ("container", "image_uri")
