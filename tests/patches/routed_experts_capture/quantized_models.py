@@ -49,6 +49,7 @@ ATTENTION = {
 class GptOss:
     """gpt-oss: every layer is MoE, softmax over the top k, biases everywhere, attention sinks."""
 
+    model_type = "gpt_oss"
     experts = 32
     layers = 3
     moe_layers = range(3)
@@ -76,6 +77,7 @@ class GptOss:
 class Glm:
     """GLM-4 MoE: a dense layer first, sigmoid scores with a bias, groups, a shared expert."""
 
+    model_type = "glm4_moe"
     experts = 64
     layers = 3
     moe_layers = range(1, 3)
@@ -281,7 +283,7 @@ def follow(model: torch.nn.Module, tokens: list[int]) -> dict[str, Any]:
     The margin is the least difference, over all tokens and layers, between the score of the last
     expert that was chosen and that of the first that was not.
     """
-    family = next(f for f in FAMILIES.values() if type(f.make()) is type(model))
+    family = next(f for f in FAMILIES.values() if f.model_type == model.config.model_type)
     experts: dict[int, list[list[int]]] = {}
     margins: list[float] = []
 
