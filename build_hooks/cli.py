@@ -97,20 +97,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _open(setting: str, wheels: Path | None) -> bases.Base:
-    """Open a base that is named as in ``NRL_VLLM_BASE``."""
-    path = Path(setting).expanduser()
-    if setting == "installed":
-        found = bases.installed()
-        if found is None:
-            raise BaseError("no vLLM is installed here")
-        return found
-    if path.is_dir():
-        return bases.from_directory(path)
-    if path.is_file():
-        return bases.from_wheel(path)
-    release = _release(setting)
+    """Open a base that is named as in ``NRL_VLLM_BASE``; of a release, the whole wheel."""
+    found = bases.named(setting)
+    if found is None or isinstance(found, Version):
+        return bases.from_wheel(_wheel(_release(setting), wheels))
+    base = found()
+    if base is None:
+        raise BaseError("no vLLM is installed here")
+    return base
+
+
+def _wheel(release: Version, wheels: Path | None) -> Path:
     known = lock.load(plan.OVERLAY, release)
-    return bases.from_wheel(fetch.wheel(release, known.wheels if known else {}, wheels))
+    return fetch.wheel(release, known.wheels if known else {}, wheels)
 
 
 def _release(text: str) -> Version:
@@ -128,10 +127,10 @@ def _build(options: argparse.Namespace) -> int:
     if options.all:
         named += [str(release) for release in plan.load_queue().releases]
     for name in named or [os.environ.get(plan.BASE_VARIABLE, "")]:
-        setting = name
-        if options.wheels and name:
-            setting = str(getattr(_open(name, options.wheels), "path", name))
-        os.environ[plan.BASE_VARIABLE] = setting
+        release = bases.named(name)
+        if options.wheels and isinstance(release, Version):
+            name = str(_wheel(release, options.wheels))  # noqa: PLW2901
+        os.environ[plan.BASE_VARIABLE] = name
         started = time.perf_counter()
         out = options.out.resolve()
         wheel = next(iter(WheelBuilder(str(plan.ROOT)).build(directory=str(out))))

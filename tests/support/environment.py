@@ -86,13 +86,13 @@ class Environment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
+            shared = self._shared(overlay)
+            Path(scratch, "vllm").mkdir()
+            Path(scratch, "vllm", "modelinfos").symlink_to(shared / "modelinfos")
             caches = {
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
-                "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
+                "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
             }
-            cache = Path(scratch, "vllm")
-            cache.mkdir()
-            (cache / "modelinfos").symlink_to(self._model_infos(overlay))
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
                 env={
@@ -115,11 +115,11 @@ class Environment:
             result = json.loads(written.read_text()) if written.exists() else None
         return Outcome(process.returncode, result, process.stdout)
 
-    def _model_infos(self, overlay: bool) -> Path:
-        """Where vLLM keeps what it found out about model classes, in a process each.
+    def _shared(self, overlay: bool) -> Path:
+        """Where vLLM keeps what it found out about model classes, and torch about this CPU.
 
-        That takes many seconds a class and is alike for all scenarios, so they share it; stock and
-        every overlay have their own, since vLLM's key is the stock file.
+        Each costs processes of many seconds and is alike for all scenarios, so these share it.
+        Stock and every overlay have their own, since vLLM's key is the stock file.
         """
         if self._scratch is not None:
             directory = Path(self._scratch.name, "overlay" if overlay else "stock")
@@ -127,6 +127,7 @@ class Environment:
             return directory
         (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
-        directory = self.root / "modelinfos" / (digest if overlay else "stock")
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = self.root / "shared" / (digest if overlay else "stock")
+        for name in ("modelinfos", "inductor"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
         return directory
