@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from build_hooks import base as bases
-from build_hooks import docs, fetch, lock, plan, port, status, table
+from build_hooks import docs, fetch, lock, plan, port, published, status, table
 from build_hooks.assemble import assemble, sha256
 from build_hooks.errors import BaseError, BuildError, LockError
 
@@ -71,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     states = add("status", _status)
     states.add_argument(
         "--against", action="append", default=[], metavar="BASE", help="work it out for this base"
+    )
+    states.add_argument(
+        "--newest",
+        action="store_true",
+        help="work it out for the newest release on the package index; exit 1 if that is not "
+        "a supported one, whatever applies",
     )
     form = states.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object a patch and release")
@@ -162,15 +168,25 @@ def _locked_wheels(release: Version) -> Mapping[str, str]:
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
     queue = plan.load_queue()
-    if options.against:
-        cells = status.against(queue, [_open(name, options.wheels) for name in options.against])
+    named = list(options.against)
+    ahead: list[Version] = []
+    if options.newest:
+        known = published.releases()
+        ahead = [release for release in known if release > max(queue.releases)]
+        named.append(str(known[0]))
+    if named:
+        cells = status.against(queue, [_open(name, options.wheels) for name in named])
     else:
         cells = status.from_locks(queue)
     if options.json:
         print(json.dumps(status.as_json(cells), indent=2))
     else:
         print(status.as_markdown(cells) if options.markdown else status.as_text(cells), end="")
-    return 0 if status.good(cells) else 1
+    if ahead:
+        port_it = f"python -m build_hooks port {max(queue.releases)} {ahead[0]}"
+        newer = ", ".join(map(str, ahead))
+        print(f"newer than every supported release: {newer}; run: {port_it}", file=sys.stderr)
+    return 0 if status.good(cells) and not ahead else 1
 
 
 def _port(options: argparse.Namespace) -> int:

@@ -49,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="where ci/env made one environment a release (default: build/envs)",
     )
+    group.addoption(
+        "--vllm-python",
+        type=Path,
+        metavar="PATH",
+        help="the interpreter of another environment that has vLLM, of the one release that "
+        "--vllm names, and the overlay; in place of those below --envs",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -69,9 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
-        file = item.path.relative_to(ROOT)
-        group = together.get(file.parent.name, str(file))
-        item.add_marker(pytest.mark.xdist_group(f"{group} {release}" if release else str(file)))
+        group = together.get(item.path.parent.name, str(item.path))
+        named = f"{group} {release}" if release else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(named))
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +95,9 @@ def other_env(request: pytest.FixtureRequest) -> Environment:
 
 def _environment(request: pytest.FixtureRequest) -> Environment:
     release: str = request.param
-    environment = Environment(release, request.config.getoption("--envs").resolve() / release)
+    python: Path | None = request.config.getoption("--vllm-python")
+    made = request.config.getoption("--envs").resolve() / release
+    environment = Environment(release, python.parent.parent if python else made, python)
     if not environment.python.exists():
         pytest.fail(
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False

@@ -47,12 +47,14 @@ class Outcome:
 
 
 class Environment:
-    """One vLLM release on a CPU with the overlay wheel installed."""
+    """One vLLM release with the overlay wheel installed; on a CPU if ci/env made it."""
 
-    def __init__(self, release: str, root: Path) -> None:
+    def __init__(self, release: str, root: Path, python: Path | None = None) -> None:
         self.release = release
         self.root = root
-        self.python = root / "bin" / "python"
+        self.python = python or root / "bin" / "python"
+        # An environment that was given, not made for the tests, is not written to.
+        self._scratch = tempfile.TemporaryDirectory(prefix="infos-") if python else None
         # What the test that runs has looked at: True is the overlay, False stock vLLM.
         self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
@@ -119,6 +121,10 @@ class Environment:
         Each costs processes of many seconds and is alike for all scenarios, so these share it.
         Stock and every overlay have their own, since vLLM's key is the stock file.
         """
+        if self._scratch is not None:
+            directory = Path(self._scratch.name, "overlay" if overlay else "stock")
+            directory.mkdir(exist_ok=True)
+            return directory
         (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
         directory = self.root / "shared" / (digest if overlay else "stock")
