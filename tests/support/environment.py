@@ -123,11 +123,10 @@ class Environment:
         """
         if self._scratch is not None:
             directory = Path(self._scratch.name, "overlay" if overlay else "stock")
-            directory.mkdir(exist_ok=True)
-            return directory
-        (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
-        digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
-        directory = self.root / "shared" / (digest if overlay else "stock")
+        else:
+            (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
+            digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
+            directory = self.root / "shared" / (digest if overlay else "stock")
         for name in ("modelinfos", "inductor"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         return directory
