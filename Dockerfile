@@ -19,8 +19,8 @@ ARG VLLM_RELEASE
 ARG OVERLAY_REVISION
 COPY dist/vllm_nemo-${VLLM_RELEASE}.${OVERLAY_REVISION}-py3-none-any.whl /
 
-# Fetches the base's wheel and the build's requirements. A pip.conf given as the secret "pip" names
-# another index or certificate, and stays out of every layer.
+# Fetches what it reads of the base's wheel, and the build's requirements. A pip.conf given as the
+# secret "pip" names another index or certificate, and stays out of every layer.
 FROM ${BUILDER_IMAGE} AS build
 ARG VLLM_RELEASE
 WORKDIR /src

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import json
 import os
@@ -23,13 +24,13 @@ from packaging.version import InvalidVersion, Version
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # The largest module of vLLM is well below half a megabyte.
-_MAXIMUM_BYTES = 16 << 20
+MAXIMUM_BYTES = 16 << 20
 _OURS = "vllm-nemo"
 # What zipfile raises for members that are not what the directory says.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
+DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
 class Base(Protocol):
@@ -85,11 +86,11 @@ class WheelBase:
             info = self.archive.getinfo(path)
         except KeyError:
             return None
-        if info.file_size > _MAXIMUM_BYTES:
+        if info.file_size > MAXIMUM_BYTES:
             raise BaseError(f"{self.path}: {path} claims {info.file_size} bytes; not read")
         try:
             return self.archive.read(info)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             message = f"{self.path}: {path} is damaged ({error}); fetch the wheel again"
             raise BaseError(message) from error
 
@@ -119,7 +120,7 @@ class DirectoryBase:
         """Read one file below the directory."""
         target = self.root / path
         try:
-            if target.stat().st_size > _MAXIMUM_BYTES:
+            if target.stat().st_size > MAXIMUM_BYTES:
                 raise BaseError(f"{target}: {target.stat().st_size} bytes; not read")
             return target.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -135,6 +136,24 @@ class DirectoryBase:
         return next((place.read_bytes() for place in places if place.is_file()), None)
 
 
+def named(setting: str) -> Version | Callable[[], Base | None] | None:
+    """Tell what a setting names: a release, or how to open a base on disk; None if neither.
+
+    What opens the installed vLLM gives None where there is none.
+    """
+    if setting == "installed":
+        return installed
+    path = Path(setting).expanduser().resolve()
+    if path.is_dir():
+        return functools.partial(from_directory, path)
+    if path.is_file():
+        return functools.partial(from_wheel, path)
+    try:
+        return Version(setting)
+    except InvalidVersion:
+        return None
+
+
 def from_wheel(path: Path) -> WheelBase:
     """Open a vLLM wheel.
 
@@ -143,7 +162,7 @@ def from_wheel(path: Path) -> WheelBase:
     """
     try:
         archive = zipfile.ZipFile(path)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
         raise BaseError(message) from error
     names = archive.namelist()
@@ -152,7 +171,7 @@ def from_wheel(path: Path) -> WheelBase:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
     try:
         text = archive.read(metadata[0]).decode()
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise BaseError(f"{path}: its METADATA is damaged ({error})") from error
     name, version = _identity(text, str(path))
     if name == _OURS:

@@ -169,9 +169,15 @@ class Container:
 
 def run(command: Sequence[str | Path]) -> Ended:
     """Run a command; return its status and its output."""
-    words = [str(word) for word in command]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.run(words, check=False, text=True, errors="replace", **streams)  # type: ignore[call-overload]
+    process = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     return Ended(process.returncode, process.stdout)
 
 

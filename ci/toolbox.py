@@ -92,17 +92,17 @@ def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
 def build(release: str, python: Path) -> Path:
     """Build the overlay for a release; return the wheel."""
     out = str(BUILD / "dist")
-    return Path(
-        run([python, "-m", "build_hooks", "build", release, "--out", out], read=True).strip()
-    )
+    built = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True)
+    return Path(built.strip())
 
 
-def overlay(release: str, python: Path) -> None:
-    """Build the overlay for a release and install the wheel into its environment."""
+def overlay(release: str, python: Path) -> Path:
+    """Build the overlay for a release, install the wheel into its environment and return it."""
     wheel = build(release, python)
     uv = python.with_name("uv")
     home = BUILD / "envs" / release
     run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", wheel])
+    return wheel
 
 
 def fetch(python: Path, requirement: str) -> Path:

@@ -9,6 +9,7 @@ error messages.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -46,12 +47,16 @@ class Outcome:
 
 
 class Environment:
-    """One vLLM release on a CPU with the overlay wheel installed."""
+    """One vLLM release with the overlay wheel installed; on a CPU if ci/env made it."""
 
-    def __init__(self, release: str, root: Path) -> None:
+    def __init__(self, release: str, root: Path, python: Path | None = None) -> None:
         self.release = release
         self.root = root
-        self.python = root / "bin" / "python"
+        self.python = python or root / "bin" / "python"
+        # An environment that was given, not made for the tests, is not written to.
+        self._scratch = tempfile.TemporaryDirectory(prefix="infos-") if python else None
+        # What the test that runs has looked at: True is the overlay, False stock vLLM.
+        self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
 
     def scenario(
@@ -64,6 +69,7 @@ class Environment:
         **arguments: Any,
     ) -> Outcome:
         """Run a scenario; the same call again gives the outcome of the first (engines are slow)."""
+        self.asked.add(overlay)
         key = json.dumps([str(script), overlay, dict(env or {}), arguments], sort_keys=True)
         if key not in self._outcomes:
             self._outcomes[key] = self._run(script, overlay, dict(env or {}), timeout, arguments)
@@ -80,9 +86,12 @@ class Environment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
+            shared = self._shared(overlay)
+            Path(scratch, "vllm").mkdir()
+            Path(scratch, "vllm", "modelinfos").symlink_to(shared / "modelinfos")
             caches = {
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
-                "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
+                "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
             }
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
@@ -105,3 +114,19 @@ class Environment:
             )
             result = json.loads(written.read_text()) if written.exists() else None
         return Outcome(process.returncode, result, process.stdout)
+
+    def _shared(self, overlay: bool) -> Path:
+        """Where vLLM keeps what it found out about model classes, and torch about this CPU.
+
+        Each costs processes of many seconds and is alike for all scenarios, so these share it.
+        Stock and every overlay have their own, since vLLM's key is the stock file.
+        """
+        if self._scratch is not None:
+            directory = Path(self._scratch.name, "overlay" if overlay else "stock")
+        else:
+            (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
+            digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
+            directory = self.root / "shared" / (digest if overlay else "stock")
+        for name in ("modelinfos", "inductor"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        return directory
