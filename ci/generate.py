@@ -1,4 +1,4 @@
-"""Runs inside an image: a tiny random model in a real engine; the last line printed is JSON.
+"""Runs inside an image: a tiny random model in a real engine; prints a line of JSON.
 
 Whether the head computed in fp32 shows in what the engine returns: logits that were rounded to half
 precision often agree between two tokens of a vocabulary of 8192, those in fp32 hardly ever.
@@ -59,7 +59,8 @@ def main() -> None:
                 "user": os.getuid(),
                 "read-only": engine["read-only"],
             }
-        )
+        ),
+        flush=True,
     )
 
 
