@@ -10,6 +10,7 @@ import site
 import sysconfig
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import Version
 
+from build_hooks import files
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 # The largest module of vLLM is well below half a megabyte.
 _MAXIMUM_BYTES = 16 << 20
 _OURS = "vllm-nemo"
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What zipfile raises for members that are not what the directory says.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
@@ -81,17 +84,7 @@ class WheelBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one member of the wheel."""
-        try:
-            info = self.archive.getinfo(path)
-        except KeyError:
-            return None
-        if info.file_size > _MAXIMUM_BYTES:
-            raise BaseError(f"{self.path}: {path} claims {info.file_size} bytes; not read")
-        try:
-            return self.archive.read(info)
-        except _DAMAGE as error:
-            message = f"{self.path}: {path} is damaged ({error}); fetch the wheel again"
-            raise BaseError(message) from error
+        return _member(self.archive, path, self.path)
 
     def licence(self) -> bytes | None:
         """Read the licence in the wheel's metadata."""
@@ -117,22 +110,46 @@ class DirectoryBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one file below the directory."""
-        target = self.root / path
-        try:
-            if target.stat().st_size > _MAXIMUM_BYTES:
-                raise BaseError(f"{target}: {target.stat().st_size} bytes; not read")
-            return target.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise BaseError(f"{target} cannot be read: {error.strerror}") from error
+        return _file(self.root / path)
 
     def licence(self) -> bytes | None:
         """Read the licence of the distribution, or of the checkout."""
         places = [self.root / "LICENSE"]
         if self.dist_info:
             places = [self.dist_info / "licenses" / "LICENSE", self.dist_info / "LICENSE"]
-        return next((place.read_bytes() for place in places if place.is_file()), None)
+        return next((found for place in places if (found := _file(place)) is not None), None)
+
+
+def _file(path: Path) -> bytes | None:
+    try:
+        return files.read(path, _MAXIMUM_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BaseError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _member(archive: zipfile.ZipFile, name: str, wheel: Path) -> bytes | None:
+    """Read one member of a wheel, None if there is none.
+
+    What a member claims to hold may be a lie; no more than that and one byte is unpacked, since
+    ``ZipFile.read`` would inflate all that there is before it compares.
+    """
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        return None
+    if info.file_size > _MAXIMUM_BYTES:
+        raise BaseError(f"{wheel}: {name} claims {info.file_size} bytes; not read")
+    if info.compress_type not in _COMPRESSIONS:
+        # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
+        raise BaseError(f"{wheel}: {name} is compressed in a way that wheels are not; not read")
+    try:
+        with archive.open(info) as file:
+            return file.read(info.file_size + 1)
+    except _DAMAGE as error:
+        message = f"{wheel}: {name} is damaged ({error}); fetch the wheel again"
+        raise BaseError(message) from error
 
 
 def from_wheel(path: Path) -> WheelBase:
@@ -147,12 +164,17 @@ def from_wheel(path: Path) -> WheelBase:
         message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
         raise BaseError(message) from error
     names = archive.namelist()
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        # Which of them is read, or installed, is up to the tool.
+        raise BaseError(f"{path} has {len(twice)} names twice, {twice[0]!r} for one; not read")
     metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
     if len(metadata) != 1:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
+    data = _member(archive, metadata[0], path) or b""
     try:
-        text = archive.read(metadata[0]).decode()
-    except _DAMAGE as error:
+        text = data.decode()
+    except UnicodeDecodeError as error:
         raise BaseError(f"{path}: its METADATA is damaged ({error})") from error
     name, version = _identity(text, str(path))
     if name == _OURS:
@@ -164,12 +186,17 @@ def from_wheel(path: Path) -> WheelBase:
 
 def _identity(metadata: str, where: str) -> tuple[str, Version]:
     headers = HeaderParser().parsestr(metadata)
-    name = canonicalize_name(headers["Name"] or "")
-    if not name:
+    if not headers["Name"]:
         raise BaseError(f"{where}: its metadata give no name")
     try:
+        # It becomes a line of the overlay's own metadata.
+        name = canonicalize_name(headers["Name"], validate=True)
+    except InvalidName as error:
+        raise BaseError(f"{where}: its metadata give no valid name ({error})") from error
+    try:
         return name, Version(headers["Version"] or "")
-    except InvalidVersion as error:
+    except ValueError as error:
+        # InvalidVersion, or a number of too many digits.
         raise BaseError(f"{where}: its metadata give no valid version ({error})") from error
 
 
@@ -189,17 +216,24 @@ def from_directory(path: Path) -> DirectoryBase:
         return DirectoryBase(path, name, version, pristine=False, dist_info=dist_info)
     pkg_info = path / "PKG-INFO"
     if pkg_info.is_file():
-        name, version = _identity(pkg_info.read_text(encoding="utf-8"), str(pkg_info))
+        name, version = _identity(_text(pkg_info), str(pkg_info))
         return DirectoryBase(path, name, version, pristine=False, dist_info=None)
     return DirectoryBase(path, "vllm", _generated_version(path), pristine=False, dist_info=None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return (_file(path) or b"").decode()
+    except UnicodeDecodeError as error:
+        raise BaseError(f"{path} is damaged ({error})") from error
 
 
 def _generated_version(path: Path) -> Version:
     """Read ``vllm/_version.py``, which vLLM's build writes, without running it."""
     file = path / "vllm" / "_version.py"
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+        tree = ast.parse(files.read(file, _MAXIMUM_BYTES).decode())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = (
             f"{path} does not tell its version: no metadata beside vllm/ and no readable "
             f"vllm/_version.py ({error}). Install it, or build its wheel, and name that."
@@ -215,7 +249,7 @@ def _generated_version(path: Path) -> Version:
         ):
             try:
                 return Version(str(node.value.value))
-            except InvalidVersion as error:
+            except ValueError as error:
                 raise BaseError(f"{file}: {error}") from error
     raise BaseError(f"{file} assigns no version")
 
@@ -269,7 +303,7 @@ def _owner(paths: Iterable[Path]) -> tuple[str, Version, Path] | None:
         if location.suffix != ".dist-info":
             continue
         if _owns_vllm(distribution):
-            name, version = _identity(distribution.read_text("METADATA") or "", str(location))
+            name, version = _identity(_metadata(distribution, "METADATA"), str(location))
             if name != _OURS:
                 owners[name] = (name, version, location)
     if len(owners) > 1:
@@ -278,8 +312,16 @@ def _owner(paths: Iterable[Path]) -> tuple[str, Version, Path] | None:
     return next(iter(owners.values()), None)
 
 
+def _metadata(distribution: importlib.metadata.Distribution, name: str) -> str:
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, UnicodeDecodeError) as error:
+        where = getattr(distribution, "_path", "an installed distribution")
+        raise BaseError(f"{name} of {where} is damaged ({error})") from error
+
+
 def _owns_vllm(distribution: importlib.metadata.Distribution) -> bool:
-    record = distribution.read_text("RECORD") or ""
+    record = _metadata(distribution, "RECORD")
     if record.startswith("vllm/__init__.py,") or "\nvllm/__init__.py," in record:
         return True
     root = _editable_root(Path(str(getattr(distribution, "_path", ""))))
