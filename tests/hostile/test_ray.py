@@ -34,7 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     for environment in (bare, good, cached):
         installed.write_vllm(environment.site_packages)
         # The first is what Ray itself copies and installs into, by its own pip or uv.
-        tools = ["pip", "uv"] if environment is bare else []
+        tools = ["pip", "uv", "virtualenv"] if environment is bare else []
         subprocess.run(_uv(environment, RAY, *tools), check=True)
     subprocess.run(_uv(good, "--no-deps", overlay), check=True)
     directory = root / "working"
