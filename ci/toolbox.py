@@ -82,13 +82,15 @@ def environment(release: str, python: Path) -> Path:
     return home
 
 
-def overlay(release: str, python: Path) -> None:
-    """Build the overlay for a release and install the wheel into its environment."""
+def overlay(release: str, python: Path) -> Path:
+    """Build the overlay for a release, install the wheel into its environment and return it."""
     out = str(BUILD / "dist")
-    wheel = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True).strip()
+    built = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True)
+    wheel = Path(built.strip())
     uv = python.with_name("uv")
     home = BUILD / "envs" / release
     run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", wheel])
+    return wheel
 
 
 def _fetch(python: Path, requirement: str) -> Path:

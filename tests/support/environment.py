@@ -9,6 +9,7 @@ error messages.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -52,6 +53,8 @@ class Environment:
         self.release = release
         self.root = root
         self.python = root / "bin" / "python"
+        # What the test that runs has looked at: True is the overlay, False stock vLLM.
+        self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
 
     def scenario(
@@ -64,6 +67,7 @@ class Environment:
         **arguments: Any,
     ) -> Outcome:
         """Run a scenario; the same call again gives the outcome of the first (engines are slow)."""
+        self.asked.add(overlay)
         key = json.dumps([str(script), overlay, dict(env or {}), arguments], sort_keys=True)
         if key not in self._outcomes:
             self._outcomes[key] = self._run(script, overlay, dict(env or {}), timeout, arguments)
@@ -84,6 +88,9 @@ class Environment:
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
                 "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
             }
+            cache = Path(scratch, "vllm")
+            cache.mkdir()
+            (cache / "modelinfos").symlink_to(self._model_infos(overlay))
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
                 env={
@@ -105,3 +112,15 @@ class Environment:
             )
             result = json.loads(written.read_text()) if written.exists() else None
         return Outcome(process.returncode, result, process.stdout)
+
+    def _model_infos(self, overlay: bool) -> Path:
+        """Where vLLM keeps what it found out about model classes, in a process each.
+
+        That takes many seconds a class and is alike for all scenarios, so they share it; stock and
+        every overlay have their own, since vLLM's key is the stock file.
+        """
+        (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
+        digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
+        directory = self.root / "modelinfos" / (digest if overlay else "stock")
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory

@@ -33,23 +33,17 @@ WITHOUT_MLA = {"0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1"}
 CASES = [(draft, runner) for draft, runners in DRAFTS.items() for runner in runners]
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """Keep what vLLM finds out about model classes (in a process each) from run to run."""
-    return {"VLLM_CACHE_ROOT": str(tmp_path_factory.mktemp("vllm-cache"))}
-
-
 @pytest.fixture
 def speculate(vllm_env):
     return lambda *, overlay: vllm_env.scenario(SPECULATE, overlay=overlay, speculate=True).ok()
 
 
 @pytest.fixture
-def sharing(vllm_env, cache):
+def sharing(vllm_env):
     def run(draft, size, runner, *, overlay):
         if vllm_env.release < FIRST_RELEASE.get(draft, ""):
             pytest.skip(f"vLLM {vllm_env.release} has no {draft}")
-        result = vllm_env.scenario(SHARING, overlay=overlay, env=cache, timeout=1200).ok()
+        result = vllm_env.scenario(SHARING, overlay=overlay, timeout=1200).ok()
         case = result[f"{draft} {size} {runner}"]
         if draft == "Eagle3DeepseekV2ForCausalLM" and vllm_env.release in WITHOUT_MLA:
             assert case["failed"] == "NotImplementedError: MLA is not supported on CPU."

@@ -4,7 +4,7 @@ All files of the package are read, as this process would load them (the overlay'
 overlay serves one), and each name that they import from ``openai`` is looked up. Then the modules
 that failed on an old client are imported for real.
 
-Arguments: ``overlay`` (whether the overlay is switched on).
+Arguments: ``patched`` (whether the overlay is switched on).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     import openai
     import vllm_nemo
 
-    overlay = json.loads(sys.argv[1])["overlay"]
+    overlay = json.loads(sys.argv[1])["patched"]
     served = Path(vllm_nemo.__file__).parent / "_modules"
     package = Path(importlib.util.find_spec("vllm").origin).parent
     if package.is_relative_to(served):

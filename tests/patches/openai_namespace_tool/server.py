@@ -57,11 +57,11 @@ CHAT_CALLED = [
     },
     {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
 ]
-CHAT: dict[str, Any] = {"model": MODEL, "messages": ASK, "max_tokens": 40, "temperature": 0}
+CHAT: dict[str, Any] = {"model": MODEL, "messages": ASK, "max_tokens": 100, "temperature": 0}
 RESPONSES: dict[str, Any] = {
     "model": MODEL,
     "input": ASK,
-    "max_output_tokens": 40,
+    "max_output_tokens": 100,
     "temperature": 0,
     "store": False,
 }
@@ -98,8 +98,9 @@ TEMPLATE = (
 
 
 def write_model(directory: str) -> str:
+    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     path = str(Path(directory, MODEL))
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -123,9 +124,16 @@ def write_model(directory: str) -> str:
         bos_token_id=fast.bos_token_id,
         eos_token_id=fast.eos_token_id,
     )
-    config.architectures = ["LlamaForCausalLM"]
-    config.dtype = "bfloat16"
-    config.save_pretrained(path)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    # A grammar allows white space without end where JSON does, and a random model would go on with
+    # it: one feature is large for every token, and the head takes it for a reason against those.
+    white = [vocabulary[c] for c in "\u0120\u010a\u010d\u0109"]  # space, newline, return, tab
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, 0] = 5.0
+        model.lm_head.weight[:, 0] = 0.0
+        model.lm_head.weight[white, 0] = -10.0
+    model.to(torch.bfloat16).save_pretrained(path)
     return path
 
 
@@ -134,13 +142,11 @@ def start(model: str, log: Path) -> tuple[subprocess.Popen, str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-    command += ["--model", model, "--served-model-name", MODEL, "--load-format", "dummy"]
+    command += ["--model", model, "--served-model-name", MODEL]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
     command += ["--enforce-eager", "--max-num-seqs", "4", "--no-enable-prefix-caching"]
     command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    # A random model would go on with white space inside its JSON.
-    compact = {"backend": "xgrammar", "disable_any_whitespace": True}
-    command += ["--structured-outputs-config", json.dumps(compact)]
+    command += ["--structured-outputs-config", json.dumps({"backend": "xgrammar"})]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     return process, f"http://127.0.0.1:{port}"

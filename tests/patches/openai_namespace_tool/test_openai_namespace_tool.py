@@ -64,7 +64,7 @@ def run(environment: Environment, script: str, client: Path | None, *, overlay: 
 
 
 def arguments(script: str, overlay: bool) -> dict:
-    return {"overlay": overlay} if script == "imports.py" else {}
+    return {"patched": overlay} if script == "imports.py" else {}
 
 
 @pytest.mark.parametrize("version", OLD)

@@ -8,10 +8,10 @@ import importlib.util
 import torch
 import vllm
 
-# Where the kernel selects experts: since 0.28.0, and before.
+# Where the kernel selects experts: before 0.28.0, and since. Earlier releases have both modules.
 _KERNELS = (
-    "vllm.model_executor.layers.fused_moe.experts.cpu_moe",
     "vllm.model_executor.layers.fused_moe.cpu_fused_moe",
+    "vllm.model_executor.layers.fused_moe.experts.cpu_moe",
 )
 
 # vLLM 0.27 refuses MoE layers in float32 on a CPU with AMX, which it takes for badly aligned ones.

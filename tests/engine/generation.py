@@ -1,0 +1,143 @@
+"""Scenario: a tiny engine generates, and every process of it tells which vLLM modules it runs.
+
+Arguments: ``serve`` (ask ``vllm serve`` over HTTP, else an ``LLM`` of this process), ``ranks`` (the
+tensor-parallel size).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+# A fixed seed: all runs of one environment have the same weights.
+PROMPTS = [[5, 9, 200, 31], [77, 3, 3, 250, 128, 64], [11], [42, 42], [7, 80, 150], [230, 1]]
+LENGTH = 12
+
+
+def write_model(path: str) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=128,
+        # Wide enough for greedy choices that rounding does not turn.
+        initializer_range=0.2,
+        bos_token_id=None,
+        eos_token_id=None,
+        tie_word_embeddings=False,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+    vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
+
+
+def offline(model: str, ranks: int) -> dict[str, Any]:
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model,
+        enforce_eager=True,
+        max_model_len=64,
+        max_num_seqs=4,
+        tensor_parallel_size=ranks,
+        enable_prefix_caching=False,
+    )
+    sampling = SamplingParams(temperature=0, max_tokens=LENGTH, logprobs=2, ignore_eos=True)
+    prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
+    # One at a time, as over HTTP: the batch decides how a matrix product is split.
+    outputs = [llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0] for prompt in prompts]
+    return {
+        "tokens": [list(output.token_ids) for output in outputs],
+        "logprobs": [
+            [sorted((e.logprob for e in at.values()), reverse=True) for at in output.logprobs]
+            for output in outputs
+        ],
+        "processes": processes(),
+    }
+
+
+def http(model: str, ranks: int) -> dict[str, Any]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", model, "--enforce-eager"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "64"]
+    command += ["--max-num-seqs", "4", "--tensor-parallel-size", str(ranks)]
+    command += ["--no-enable-prefix-caching"]
+    with subprocess.Popen(command) as server:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            while server.poll() is None and not answers(f"{url}/health"):
+                time.sleep(0.5)
+            choices = [ask(url, model, prompt) for prompt in PROMPTS]
+            return {
+                "tokens": [choice["token_ids"] for choice in choices],
+                "logprobs": [
+                    [sorted(at.values(), reverse=True) for at in choice["logprobs"]["top_logprobs"]]
+                    for choice in choices
+                ],
+                "processes": processes(),
+            }
+        finally:
+            server.terminate()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):  # noqa: S310
+            return True
+    except OSError:
+        return False
+
+
+def ask(url: str, model: str, prompt: list[int]) -> dict[str, Any]:
+    body = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": LENGTH}
+    body |= {"logprobs": 2, "ignore_eos": True, "return_token_ids": True}
+    request = urllib.request.Request(  # noqa: S310
+        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+        return json.load(answer)["choices"][0]
+
+
+def processes() -> list[dict[str, Any]]:
+    """What every living process below this one tells of itself, this one included."""
+    time.sleep(1.5)  # until each has told after it last loaded a module
+    told = {}
+    for report in Path(os.environ["WATCH_DIRECTORY"]).glob("*.json"):
+        if Path("/proc", report.stem).exists():
+            told[int(report.stem)] = json.loads(report.read_text())
+    return [{"pid": pid, **report} for pid, report in sorted(told.items())]
+
+
+def main() -> None:
+    arguments = json.loads(sys.argv[1])
+    with tempfile.TemporaryDirectory() as scratch:
+        model = f"{scratch}/model"
+        write_model(model)
+        run = http if arguments["serve"] else offline
+        result = run(model, arguments["ranks"])
+    Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Whole engines: tokens against stock vLLM, HTTP, two ranks, and what every process runs.
+
+Routes need a model with experts: tests/patches/routed_experts_capture has its own engines.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
+
+HERE = Path(__file__).parent
+SCENARIO = HERE / "generation.py"
+# Every switch of the queue that a dense model on one node has.
+ON = {"NRL_VLLM_FP32_LM_HEAD": "1", "VLLM_PORT": "28300"}
+# Two ranks add up in another order, in bfloat16; a greedy choice closer than this may turn.
+ROUNDING = 0.06
+
+
+@pytest.fixture
+def generate(vllm_env, tmp_path):
+    def run(*, overlay, serve=False, on=False):
+        env = {"PYTHONPATH": str(HERE / "watch"), **(ON if on else {})}
+        # Where processes tell of themselves: not an argument, so that equal runs are one.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("WATCH_DIRECTORY", str(tmp_path))
+            outcome = vllm_env.scenario(
+                SCENARIO, overlay=overlay, env=env, serve=serve, ranks=2 if on else 1
+            )
+        return outcome.ok()
+
+    return run
+
+
+def test_switched_off_the_server_answers_as_stock_to_the_bit(generate) -> None:
+    stock = generate(overlay=False)
+    served = generate(overlay=True, serve=True)
+    assert served["tokens"] == stock["tokens"]
+    assert served["logprobs"] == stock["logprobs"]
+
+
+def test_switched_on_two_ranks_choose_the_same_tokens(generate) -> None:
+    stock = generate(overlay=False)
+    on = generate(overlay=True, on=True)
+    compared = 0
+    for tokens, logprobs, others in zip(
+        stock["tokens"], stock["logprobs"], on["tokens"], strict=True
+    ):
+        clear = itertools.takewhile(lambda top: top[0] - top[1] > ROUNDING, logprobs)
+        count = len(list(clear))
+        assert others[:count] == tokens[:count]
+        compared += count
+    assert compared > len(stock["tokens"]), "the model is of no use: its choices are too close"
+    assert on["logprobs"] != stock["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("how", "roles"),
+    [
+        ({"on": True}, {"generation.py": 1, "EngineCore": 1, "Worker": 2}),
+        ({"serve": True}, {"vllm serve": 1, "EngineCore": 1, "Worker": 1}),
+    ],
+    ids=["two ranks", "vllm serve"],
+)
+def test_every_process_runs_the_overlay(vllm_env, generate, how, roles) -> None:
+    overlay = overlay_files(vllm_env)
+    found = dict.fromkeys(roles, 0)
+    for process in generate(overlay=True, **how)["processes"]:
+        role = next((role for role in roles if role in process["title"]), None)
+        if role is not None:
+            found[role] += 1
+            loaded = {name: process["files"][name] for name in overlay if name in process["files"]}
+            assert loaded, f"{process['title']} has loaded no module that the overlay patches"
+            assert loaded == {name: overlay[name] for name in loaded}, process["title"]
+    assert found == roles
+
+
+def test_switched_off_no_process_does(vllm_env, generate) -> None:
+    overlay = set(overlay_files(vllm_env).values())
+    processes = generate(overlay=False)["processes"]
+    assert len(processes) > 2
+    for process in processes:
+        assert not overlay & set(process["files"].values()), process["title"]
+
+
+def overlay_files(vllm_env: Environment) -> dict[str, str]:
+    """The modules that the installed wheel has a file for."""
+    (root,) = vllm_env.root.glob("lib/python*/site-packages/vllm_nemo/_modules")
+    names = {path: path.relative_to(root).with_suffix("") for path in root.rglob("*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): str(p) for p, name in names.items()}
