@@ -50,7 +50,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "pip": ({"pip": pip}, False),
         "uv": ({"uv": uv}, False),
         "working_dir": ({"working_dir": Path(working).as_uri()}, False),
-        "working_dir, imported first": ({"working_dir": Path(working).as_uri()}, True),
+        # Another environment, or Ray might give it the worker of the case before.
+        "working_dir, imported first": (
+            {"working_dir": Path(working).as_uri(), "env_vars": {"ANOTHER": "worker"}},
+            True,
+        ),
     }
     written = root / "result.json"
     arguments = {

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support import hostile
-from tests.support.environment import Environment
+
+if TYPE_CHECKING:
+    from tests.support.environment import Environment
 
 SCENARIO = Path(__file__).parent.parent / "engine" / "guard.py"
 
