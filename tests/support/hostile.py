@@ -58,7 +58,8 @@ def prints(command: Sequence[str | Path], **options: object) -> str:
 def _refusal_of_mounts() -> str | None:
     """Return why this machine gives no mount namespace, None where it does."""
     try:
-        process = run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+        script = "mount -t tmpfs none /mnt && mount -o remount,bind,ro /"
+        process = run(["unshare", "--mount", "sh", "-c", script])
     except FileNotFoundError as error:
         return f"there is no {error.filename} (util-linux)"
     return process.stderr.strip() if process.returncode else None
