@@ -6,6 +6,7 @@ them and nothing is left behind.
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import os
@@ -114,5 +115,5 @@ def contents(directory: Path) -> dict[str, str]:
 def recorded(site_packages: Path, distribution: str) -> dict[str, str]:
     """Return the hash of every file that a distribution's RECORD lists, as it is on disk now."""
     (record,) = site_packages.glob(f"{distribution}-*.dist-info/RECORD")
-    names = [line.rsplit(",", 2)[0] for line in record.read_text().splitlines()]
+    names = [row[0] for row in csv.reader(record.read_text().splitlines())]
     return {name: hashlib.sha256((site_packages / name).read_bytes()).hexdigest() for name in names}
