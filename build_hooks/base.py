@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import json
 import os
@@ -25,14 +26,14 @@ from build_hooks import files
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # The largest module of vLLM is well below half a megabyte.
-_MAXIMUM_BYTES = 16 << 20
+MAXIMUM_BYTES = 16 << 20
 _OURS = "vllm-nemo"
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What zipfile raises for members that are not what the directory says.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
+DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
 class Base(Protocol):
@@ -122,34 +123,60 @@ class DirectoryBase:
 
 def _file(path: Path) -> bytes | None:
     try:
-        return files.read(path, _MAXIMUM_BYTES)
+        return files.read(path, MAXIMUM_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise BaseError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _member(archive: zipfile.ZipFile, name: str, wheel: Path) -> bytes | None:
-    """Read one member of a wheel, None if there is none.
+def unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return a member's bytes, and inflate one byte more at most than it claims to have.
 
-    What a member claims to hold may be a lie; no more than that and one byte is unpacked, since
     ``ZipFile.read`` would inflate all that there is before it compares.
+
+    Raises:
+        zipfile.BadZipFile: or another of ``DAMAGE``, if it is not what it claims to be.
     """
+    if member.compress_type not in _COMPRESSIONS:
+        # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
+        raise zipfile.BadZipFile("it is compressed in a way that wheels are not")
+    with archive.open(member) as file:
+        return file.read(member.file_size + 1)
+
+
+def _member(archive: zipfile.ZipFile, name: str, wheel: Path) -> bytes | None:
+    """Read one member of a wheel, None if there is none."""
     try:
         info = archive.getinfo(name)
     except KeyError:
         return None
-    if info.file_size > _MAXIMUM_BYTES:
+    if info.file_size > MAXIMUM_BYTES:
         raise BaseError(f"{wheel}: {name} claims {info.file_size} bytes; not read")
-    if info.compress_type not in _COMPRESSIONS:
-        # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
-        raise BaseError(f"{wheel}: {name} is compressed in a way that wheels are not; not read")
     try:
-        with archive.open(info) as file:
-            return file.read(info.file_size + 1)
-    except _DAMAGE as error:
+        return unpack(archive, info)
+    except DAMAGE as error:
         message = f"{wheel}: {name} is damaged ({error}); fetch the wheel again"
         raise BaseError(message) from error
+
+
+def named(setting: str) -> Version | Callable[[], Base | None] | None:
+    """Tell what a setting names: a release, or how to open a base on disk; None if neither.
+
+    What opens the installed vLLM gives None where there is none.
+    """
+    if setting == "installed":
+        return installed
+    path = Path(setting).expanduser().resolve()
+    if path.is_dir():
+        return functools.partial(from_directory, path)
+    if path.is_file():
+        return functools.partial(from_wheel, path)
+    try:
+        return Version(setting)
+    except ValueError:
+        # InvalidVersion, or a number of too many digits.
+        return None
 
 
 def from_wheel(path: Path) -> WheelBase:
@@ -160,7 +187,7 @@ def from_wheel(path: Path) -> WheelBase:
     """
     try:
         archive = zipfile.ZipFile(path)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
         raise BaseError(message) from error
     names = archive.namelist()
@@ -232,7 +259,7 @@ def _generated_version(path: Path) -> Version:
     """Read ``vllm/_version.py``, which vLLM's build writes, without running it."""
     file = path / "vllm" / "_version.py"
     try:
-        tree = ast.parse(files.read(file, _MAXIMUM_BYTES).decode())
+        tree = ast.parse(files.read(file, MAXIMUM_BYTES).decode())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = (
             f"{path} does not tell its version: no metadata beside vllm/ and no readable "

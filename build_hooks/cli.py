@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from build_hooks import base as bases
-from build_hooks import docs, fetch, lock, plan, port, status, table
+from build_hooks import docs, fetch, lock, plan, port, published, status, table
 from build_hooks.assemble import assemble, sha256
 from build_hooks.errors import BaseError, BuildError, LockError
 
@@ -72,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     states.add_argument(
         "--against", action="append", default=[], metavar="BASE", help="work it out for this base"
     )
+    states.add_argument(
+        "--newest",
+        action="store_true",
+        help="work it out for the newest release on the package index; exit 1 if that is not "
+        "a supported one, whatever applies",
+    )
     form = states.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object a patch and release")
     form.add_argument("--markdown", action="store_true", help="the README's table")
@@ -91,20 +97,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _open(setting: str, wheels: Path | None) -> bases.Base:
-    """Open a base that is named as in ``NRL_VLLM_BASE``."""
-    path = Path(setting).expanduser()
-    if setting == "installed":
-        found = bases.installed()
-        if found is None:
-            raise BaseError("no vLLM is installed here")
-        return found
-    if path.is_dir():
-        return bases.from_directory(path)
-    if path.is_file():
-        return bases.from_wheel(path)
-    release = _release(setting)
+    """Open a base that is named as in ``NRL_VLLM_BASE``; of a release, the whole wheel."""
+    found = bases.named(setting)
+    if found is None or isinstance(found, Version):
+        return bases.from_wheel(_wheel(_release(setting), wheels))
+    base = found()
+    if base is None:
+        raise BaseError("no vLLM is installed here")
+    return base
+
+
+def _wheel(release: Version, wheels: Path | None) -> Path:
     known = lock.load(plan.OVERLAY, release)
-    return bases.from_wheel(fetch.wheel(release, known.wheels if known else {}, wheels))
+    return fetch.wheel(release, known.wheels if known else {}, wheels)
 
 
 def _release(text: str) -> Version:
@@ -122,10 +127,10 @@ def _build(options: argparse.Namespace) -> int:
     if options.all:
         named += [str(release) for release in plan.load_queue().releases]
     for name in named or [os.environ.get(plan.BASE_VARIABLE, "")]:
-        setting = name
-        if options.wheels and name:
-            setting = str(getattr(_open(name, options.wheels), "path", name))
-        os.environ[plan.BASE_VARIABLE] = setting
+        release = bases.named(name)
+        if options.wheels and isinstance(release, Version):
+            name = str(_wheel(release, options.wheels))  # noqa: PLW2901
+        os.environ[plan.BASE_VARIABLE] = name
         started = time.perf_counter()
         out = options.out.resolve()
         wheel = next(iter(WheelBuilder(str(plan.ROOT)).build(directory=str(out))))
@@ -163,15 +168,25 @@ def _locked_wheels(release: Version) -> Mapping[str, str]:
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
     queue = plan.load_queue()
-    if options.against:
-        cells = status.against(queue, [_open(name, options.wheels) for name in options.against])
+    named = list(options.against)
+    ahead: list[Version] = []
+    if options.newest:
+        known = published.releases()
+        ahead = [release for release in known if release > max(queue.releases)]
+        named.append(str(known[0]))
+    if named:
+        cells = status.against(queue, [_open(name, options.wheels) for name in named])
     else:
         cells = status.from_locks(queue)
     if options.json:
         print(json.dumps(status.as_json(cells), indent=2))
     else:
         print(status.as_markdown(cells) if options.markdown else status.as_text(cells), end="")
-    return 0 if status.good(cells) else 1
+    if ahead:
+        port_it = f"python -m build_hooks port {max(queue.releases)} {ahead[0]}"
+        newer = ", ".join(map(str, ahead))
+        print(f"newer than every supported release: {newer}; run: {port_it}", file=sys.stderr)
+    return 0 if status.good(cells) and not ahead else 1
 
 
 def _port(options: argparse.Namespace) -> int:

@@ -17,6 +17,13 @@ class BaseError(BuildError):
     """The base vLLM cannot be had, or is not what it says it is."""
 
 
+class PartialFetchError(Exception):
+    """The index does not lend itself to reading a wheel in parts; its text is the reason.
+
+    No failed build: the whole wheel may still be had.
+    """
+
+
 class LockError(BuildError):
     """A locked release does not reproduce its lock."""
 

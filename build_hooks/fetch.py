@@ -1,30 +1,24 @@
-"""Fetching a vLLM wheel from the package index, the way the user's own pip is set up to do it.
-
-pip downloads, so that indexes, proxies, certificates and constraints are those of its
-configuration. Its machine-readable progress is shown as a bar, also where pip itself would be
-silent: inside a build front end, in a CI log.
-"""
+"""A vLLM release: its wheel on disk, its files from the index, or its whole wheel from there."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from build_hooks.errors import BaseError
+from build_hooks import base as bases
+from build_hooks import index
+from build_hooks.errors import BaseError, PartialFetchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from packaging.version import Version
 
-_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
-_WIDTH = 30
+    from build_hooks.lock import Lock
 
 
 def cache_directory() -> Path:
@@ -38,8 +32,38 @@ def find(release: Version, directory: Path) -> Path | None:
     return next(iter(sorted(directory.glob(f"vllm-{release}-*.whl"))), None)
 
 
+def base(release: Version, locked: Lock | None) -> bases.Base:
+    """Open a release: its wheel if that lies in the cache, else its files if it is locked.
+
+    Where the index does not let a wheel be read in parts, the user is told so, and it is fetched
+    whole, as is that of a release without a lock.
+
+    Args:
+        release: The vLLM release.
+        locked: Its lock, if it has one.
+
+    Raises:
+        BaseError: if it cannot be had, or is something other than what was locked.
+    """
+    if locked is not None and find(release, cache_directory()) is None:
+        # What it needs takes longer to import than a build from a wheel on disk.
+        from build_hooks import partial
+
+        kept = cache_directory().with_name("files")
+        try:
+            found, told = partial.base(release, locked, kept)
+        except PartialFetchError as reason:
+            print(f"vllm {release}: the whole wheel is fetched, for {reason}", file=sys.stderr)
+        except OSError as error:
+            raise _unwritable("files", kept, error) from error
+        else:
+            print(f"vllm {release}: {told}", file=sys.stderr)
+            return found
+    return bases.from_wheel(wheel(release, locked.wheels if locked else {}))
+
+
 def wheel(release: Version, known: Mapping[str, str], directory: Path | None = None) -> Path:
-    """Return the wheel of a release, from the cache or from the index.
+    """Return the whole wheel of a release, from the cache or from the index.
 
     Args:
         release: The vLLM release.
@@ -58,18 +82,21 @@ def wheel(release: Version, known: Mapping[str, str], directory: Path | None = N
         directory.mkdir(parents=True, exist_ok=True)
         # Beside its final place, so that a wheel appears there whole or not at all.
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
-            _download(release, Path(scratch))
+            index.download(release, Path(scratch))
             fetched = find(release, Path(scratch))
             if fetched is None:
                 raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
             _verify(fetched, known)
             return fetched.replace(directory / fetched.name)
     except OSError as error:
-        message = (
-            f"wheels cannot be kept in {directory} ({error.strerror}): set XDG_CACHE_HOME to a "
-            "directory that you can write to"
-        )
-        raise BaseError(message) from error
+        raise _unwritable("wheels", directory, error) from error
+
+
+def _unwritable(what: str, directory: Path, error: OSError) -> BaseError:
+    return BaseError(
+        f"{what} cannot be kept in {directory} ({error.strerror}): set XDG_CACHE_HOME to "
+        "a directory that you can write to"
+    )
 
 
 def _verify(path: Path, known: Mapping[str, str]) -> None:
@@ -87,73 +114,3 @@ def _verify(path: Path, known: Mapping[str, str]) -> None:
             "NRL_VLLM_BASE."
         )
         raise BaseError(message)
-
-
-def _download(release: Version, directory: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", f"vllm=={release}", "--no-deps"]
-    command += ["--only-binary", ":all:", "--no-input", "--disable-pip-version-check"]
-    command += ["--progress-bar", "raw", "--dest", str(directory)]
-    # pip would keep a second copy of several hundred megabytes.
-    command.append("--no-cache-dir")
-    bar = _Bar(f"vllm {release}", sys.stderr)
-    said: list[str] = []
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        for line in process.stdout or ():
-            progress = _PROGRESS.match(line)
-            if progress:
-                bar.show(int(progress[1]), int(progress[2]))
-            else:
-                said.append(line.rstrip())
-    bar.finish()
-    if process.returncode != 0:
-        raise BaseError(
-            f"vLLM {release} could not be fetched by pip:\n  {_reason(said)}\n"
-            "Check the release and the network, or name a wheel file or a directory in "
-            "NRL_VLLM_BASE."
-        )
-
-
-def _reason(said: Sequence[str]) -> str:
-    """Pick from what pip said: its errors, and the last warning, which tells of connections."""
-    errors = [line for line in said if line.startswith("ERROR:")]
-    if not errors:
-        return "\n  ".join(said[-3:] or ["pip gave no reason"])
-    warnings = [line for line in said if line.startswith("WARNING:")]
-    lines = warnings[-1:] + errors
-    if any("(from versions: none)" in line for line in errors):
-        lines.append("No version at all was found: the index may be out of reach.")
-    return "\n  ".join(lines)
-
-
-class _Bar:
-    """A progress bar: drawn in place on a terminal, a line every tenth elsewhere."""
-
-    def __init__(self, label: str, stream: TextIO) -> None:
-        self._label = label
-        self._stream = stream
-        self._live = stream.isatty()
-        self._tenth = -1
-
-    def show(self, done: int, total: int) -> None:
-        if total <= 0:
-            return
-        filled = _WIDTH * done // total
-        text = (
-            f"{self._label} [{'#' * filled}{'.' * (_WIDTH - filled)}] "
-            f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
-        )
-        tenth, self._tenth = self._tenth, 10 * done // total
-        if self._live:
-            print(f"\r{text}", end="", file=self._stream, flush=True)
-        elif self._tenth > tenth:
-            print(text, file=self._stream, flush=True)
-
-    def finish(self) -> None:
-        if self._live and self._tenth >= 0:
-            print(file=self._stream)

@@ -1,7 +1,8 @@
 """Locks: what a build of a supported release read and made, checked in, and held against.
 
 ``locks/<release>.json`` holds the sha256 of the release's wheels, of every stock file read, of
-every diff applied and of every module served, with the outcome and offsets of each patch.
+every diff applied and of every module served, with the outcome and offsets of each patch; and that
+of the release's licence, which the overlay carries.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-FORMAT = 1
+FORMAT = 2
 # Each field that is a table, and what its entries are.
 _KINDS: dict[str, tuple[type, ...]] = {
     "wheels": (str,),
@@ -27,7 +28,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "patches": (dict,),
     "served": (str,),
 }
-_FIELDS = {"format", "release", *_KINDS}
+_FIELDS = {"format", "release", "licence", *_KINDS}
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Lock:
 
     release: str
     wheels: Mapping[str, str]
+    licence: str | None
     content: Mapping[str, Any]
 
     @property
@@ -71,7 +73,9 @@ def load(directory: Path, release: Version) -> Lock | None:
         entries = data[field]
         if not isinstance(entries, dict) or not all(isinstance(e, kinds) for e in entries.values()):
             raise LockError(f"{file}: {field!r} is damaged; {_again(release)}")
-    return Lock(data["release"], data["wheels"], _recorded(data))
+    if not isinstance(data["licence"], str | None):
+        raise LockError(f"{file}: 'licence' is damaged; {_again(release)}")
+    return Lock(data["release"], data["wheels"], data["licence"], _recorded(data))
 
 
 def _again(release: object) -> str:
@@ -104,7 +108,13 @@ def record(overlay: Overlay) -> dict[str, Any]:
 def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
     """Write the lock of a release; the order of patches is kept, all else is sorted."""
     release = overlay.base.version
-    content = {"format": FORMAT, "release": str(release), "wheels": dict(sorted(wheels.items()))}
+    licence = overlay.base.licence()
+    content = {
+        "format": FORMAT,
+        "release": str(release),
+        "wheels": dict(sorted(wheels.items())),
+        "licence": sha256(licence) if licence is not None else None,
+    }
     file = path(directory, release)
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({**content, **record(overlay)}, indent=2) + "\n", encoding="utf-8")

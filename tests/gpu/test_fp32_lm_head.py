@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support import gpu
 
 if TYPE_CHECKING:
     from tests.support.environment import Environment
@@ -16,30 +17,7 @@ ON = {"NRL_VLLM_FP32_LM_HEAD": "1"}
 FP32, BF16 = "torch.float32", "torch.bfloat16"
 # Split-K and the order of sums differ from a CPU's, and fp32 log-softmax rounds: see the CPU tests.
 FP32_ERROR = 1e-5
-# Options of engines small enough for any GPU.
-ENGINE = {"gpu_memory_utilization": 0.2, "enforce_eager": False}
 LEFT_OUT = "left_out_of_quantization"
-
-_PROBE = """\
-import torch
-from vllm.platforms import current_platform
-print(f"{torch.cuda.is_available() and current_platform.is_cuda_alike()}|"
-      f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA devices, "
-      f"vLLM's platform {type(current_platform).__name__}")
-"""
-
-
-@pytest.fixture
-def gpu_env(vllm_env: Environment) -> Environment:
-    """The environment, if its vLLM runs on a GPU of this machine."""
-    process = subprocess.run(
-        [vllm_env.python, "-c", _PROBE], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    usable, found = process.stdout.strip().splitlines()[-1].split("|")
-    if usable != "True":
-        pytest.skip(f"no GPU for vLLM {vllm_env.release}: {found}")
-    return vllm_env
 
 
 def heads(environment: Environment, *, overlay: bool, on: bool):
@@ -89,7 +67,7 @@ def test_an_engine_with_cuda_graphs(gpu_env: Environment, *, on: bool) -> None:
         overlay=True,
         env=ON if on else {},
         device="cuda",
-        options=ENGINE,
+        options={**gpu.ENGINE, "enforce_eager": False},
     )
     result = outcome.ok()
     assert result["head"]["dtype"] == (FP32 if on else BF16)

@@ -47,12 +47,14 @@ class Outcome:
 
 
 class Environment:
-    """One vLLM release on a CPU with the overlay wheel installed."""
+    """One vLLM release with the overlay wheel installed; on a CPU if ci/env made it."""
 
-    def __init__(self, release: str, root: Path) -> None:
+    def __init__(self, release: str, root: Path, python: Path | None = None) -> None:
         self.release = release
         self.root = root
-        self.python = root / "bin" / "python"
+        self.python = python or root / "bin" / "python"
+        # An environment that was given, not made for the tests, is not written to.
+        self._scratch = tempfile.TemporaryDirectory(prefix="infos-") if python else None
         # What the test that runs has looked at: True is the overlay, False stock vLLM.
         self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
@@ -84,13 +86,13 @@ class Environment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
+            shared = self._shared(overlay)
+            Path(scratch, "vllm").mkdir()
+            Path(scratch, "vllm", "modelinfos").symlink_to(shared / "modelinfos")
             caches = {
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
-                "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
+                "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
             }
-            cache = Path(scratch, "vllm")
-            cache.mkdir()
-            (cache / "modelinfos").symlink_to(self._model_infos(overlay))
             process = subprocess.run(
                 [self.python, script, json.dumps(arguments)],
                 env={
@@ -113,14 +115,19 @@ class Environment:
             result = json.loads(written.read_text()) if written.exists() else None
         return Outcome(process.returncode, result, process.stdout)
 
-    def _model_infos(self, overlay: bool) -> Path:
-        """Where vLLM keeps what it found out about model classes, in a process each.
+    def _shared(self, overlay: bool) -> Path:
+        """Where vLLM keeps what it found out about model classes, and torch about this CPU.
 
-        That takes many seconds a class and is alike for all scenarios, so they share it; stock and
-        every overlay have their own, since vLLM's key is the stock file.
+        Each costs processes of many seconds and is alike for all scenarios, so these share it.
+        Stock and every overlay have their own, since vLLM's key is the stock file.
         """
+        if self._scratch is not None:
+            directory = Path(self._scratch.name, "overlay" if overlay else "stock")
+            directory.mkdir(exist_ok=True)
+            return directory
         (manifest,) = self.root.glob("lib/python*/site-packages/vllm_nemo/manifest.json")
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()[:16]
-        directory = self.root / "modelinfos" / (digest if overlay else "stock")
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = self.root / "shared" / (digest if overlay else "stock")
+        for name in ("modelinfos", "inductor"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
         return directory

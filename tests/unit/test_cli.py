@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from build_hooks import cli
-from tests.support import stand_in
+from tests.support import index, stand_in
 
 if TYPE_CHECKING:
     from tests.support.project import Project
@@ -189,6 +189,40 @@ def test_status_is_1_where_a_build_would_fail(
     ]
     (project.overlay / "locks" / "0.26.0.json").unlink()
     ran(capsys, "status", status=1)
+
+
+def test_status_of_the_newest_release(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with index.serve() as served:
+        index.use(monkeypatch, served.url, project.root / "cache")
+        for release in ("0.26.0", "0.29.0"):
+            served.add(project.wheels / f"vllm-{release}-py3-none-any.whl")
+        out, err = ran(capsys, "status", "--newest")
+        assert out.startswith("patch  0.29.0\n")
+        assert "newer" not in err
+        # Its sources are those of the newest that is supported, so that every patch applies.
+        for release in ("0.30.0", "0.31.0"):
+            served.add(
+                stand_in.write_wheel(
+                    project.root / "new", release, files=stand_in.sources("0.29.0")
+                )
+            )
+        out, err = ran(capsys, "status", "--newest", status=1)
+    assert out.startswith("patch  0.31.0\n")
+    assert "conflict" not in out
+    assert err.splitlines()[-1] == (
+        "newer than every supported release: 0.31.0, 0.30.0; "
+        "run: python -m build_hooks port 0.29.0 0.31.0"
+    )
+
+
+def test_status_of_the_newest_release_of_an_empty_index(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with index.serve() as served:
+        index.use(monkeypatch, served.url, project.root / "cache")
+        assert "pip found no release of vLLM" in refused(capsys, "status", "--newest")
 
 
 def test_status_against_what_is_installed(

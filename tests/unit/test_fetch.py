@@ -14,6 +14,7 @@ import pytest
 from packaging.version import Version
 
 from build_hooks import fetch
+from build_hooks import index as asked
 from build_hooks.errors import BaseError
 from tests.support import index, stand_in
 
@@ -44,7 +45,7 @@ def test_a_wheel_is_fetched_whole_and_once(
 ) -> None:
     path = fetch.wheel(RELEASE, {NAME: hashlib.sha256(served.wheels[NAME]).hexdigest()})
     assert path == fetch.cache_directory() / NAME
-    assert path.read_bytes() == served.wheels[NAME]
+    assert path.read_bytes() == served.wheels[NAME][:]
     assert list(path.parent.iterdir()) == [path]
     out, err = capfd.readouterr()
     assert out == ""
@@ -66,7 +67,7 @@ class Stream(io.StringIO):
 
 def test_progress_is_a_line_every_tenth_where_there_is_no_terminal() -> None:
     stream = Stream(terminal=False)
-    bar = fetch._Bar("vllm 0.29.0", stream)
+    bar = asked._Bar("vllm 0.29.0", stream)
     for done in range(0, 201_000_000, 1_000_000):
         bar.show(done, 200_000_000)
     bar.show(1, 0)
@@ -79,7 +80,7 @@ def test_progress_is_a_line_every_tenth_where_there_is_no_terminal() -> None:
 
 def test_progress_is_drawn_in_place_on_a_terminal() -> None:
     stream = Stream(terminal=True)
-    bar = fetch._Bar("vllm 0.29.0", stream)
+    bar = asked._Bar("vllm 0.29.0", stream)
     bar.show(0, 2_000_000)
     bar.show(2_000_000, 2_000_000)
     bar.finish()
@@ -159,5 +160,5 @@ def test_a_cache_that_cannot_be_written_is_told(
 def test_no_pip_is_told(served: index.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = fetch.cache_directory().parent / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
-    monkeypatch.setattr(fetch.sys, "executable", str(bare / "bin" / "python"))
+    monkeypatch.setattr(asked.sys, "executable", str(bare / "bin" / "python"))
     assert "No module named pip" in refused()

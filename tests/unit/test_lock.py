@@ -35,6 +35,9 @@ def test_a_lock_comes_back_as_it_was_written(tmp_path: Path, made: assemble.Over
     assert loaded is not None
     assert (loaded.release, loaded.wheels) == ("0.29.0", {"a.whl": "1", "b.whl": "2"})
     assert list(loaded.wheels) == ["a.whl", "b.whl"]
+    licence = made.base.licence()
+    assert licence
+    assert loaded.licence == assemble.sha256(licence)
     assert loaded.content == lock.record(made)
     lock.verify(loaded, made)
     written = file.read_bytes()
@@ -126,14 +129,16 @@ def test_each_difference_is_named(
 def test_all_differences_are_told_at_once(tmp_path: Path, made: assemble.Overlay) -> None:
     content = {**lock.record(made), "stock": {}, "served": {}}
     with pytest.raises(LockError) as raised:
-        lock.verify(lock.Lock("0.29.0", {}, content), made)
+        lock.verify(lock.Lock("0.29.0", {}, None, content), made)
     assert str(raised.value).count("in this build, but not locked") == 2 * len(made.modules)
 
 
 def test_stock_differences_name_the_files_that_are_read(made: assemble.Overlay) -> None:
     content = lock.record(made)
     content["stock"] |= {"vllm/models.py": "0", "vllm/unread.py": "0"}
-    assert lock.stock_differences(lock.Lock("0.29.0", {}, content), made) == ["vllm/models.py"]
+    assert lock.stock_differences(lock.Lock("0.29.0", {}, None, content), made) == [
+        "vllm/models.py"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,24 +148,25 @@ def test_stock_differences_name_the_files_that_are_read(made: assemble.Overlay) 
         ("{", "cannot be read"),
         (b"\xff", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        ("[]", "is not a lock of format 1"),
-        ("{}", "is not a lock of format 1"),
-        ({"format": 2}, "is not a lock of format 1"),
-        ({"extra": 1}, "is not a lock of format 1"),
+        ("[]", "is not a lock of format 2"),
+        ("{}", "is not a lock of format 2"),
+        ({"format": 1}, "is not a lock of format 2"),
+        ({"extra": 1}, "is not a lock of format 2"),
         ({"release": "0.28.0"}, "is the lock of 0.28.0"),
         ({"wheels": []}, "'wheels' is damaged"),
         ({"wheels": {"a.whl": None}}, "'wheels' is damaged"),
         ({"stock": {"vllm/models.py": 1}}, "'stock' is damaged"),
         ({"patches": {"one": "applied"}}, "'patches' is damaged"),
         ({"served": None}, "'served' is damaged"),
+        ({"licence": 1}, "'licence' is damaged"),
     ],
 )
 def test_a_malformed_lock_is_refused(
     tmp_path: Path, text: str | bytes | dict[str, Any], message: str
 ) -> None:
     if isinstance(text, dict):
-        empty = {"wheels": {}, "stock": {}, "patches": {}, "served": {}}
-        text = json.dumps({"format": 1, "release": "0.29.0", **empty, **text})
+        empty = {"wheels": {}, "licence": None, "stock": {}, "patches": {}, "served": {}}
+        text = json.dumps({"format": 2, "release": "0.29.0", **empty, **text})
     stand_in.write(tmp_path, {"locks/0.29.0.json": text})
     with pytest.raises(LockError) as raised:
         lock.load(tmp_path, RELEASE)
@@ -175,12 +181,13 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@given(st.sampled_from(["format", "release", "wheels", "stock", "patches", "served"]), JSON)
+@given(st.sampled_from(sorted(lock._FIELDS)), JSON)
 def test_any_value_in_a_lock_is_held_against_the_build_or_refused(
     tmp_path_factory: pytest.TempPathFactory, made: assemble.Overlay, field: str, value: object
 ) -> None:
     directory = tmp_path_factory.mktemp("lock")
-    content = {"format": 1, "release": "0.29.0", "wheels": {}, **lock.record(made), field: value}
+    empty = {"format": 2, "release": "0.29.0", "wheels": {}, "licence": None}
+    content = {**empty, **lock.record(made), field: value}
     stand_in.write(directory, {"locks/0.29.0.json": json.dumps(content)})
     try:
         loaded = lock.load(directory, RELEASE)

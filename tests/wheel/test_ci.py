@@ -42,6 +42,8 @@ def test_the_matrix_is_of_the_supported_releases():
     assert set(MATRIX["default"]) <= set(MATRIX["release"])
     for needs in MATRIX["release"].values():
         assert needs["torch"].startswith("torch==")
+    queue = {patch.id for patch in plan.load_queue().patches}
+    assert {patch for group in MATRIX["together"].values() for patch in group} <= queue
 
 
 @pytest.mark.parametrize(
