@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import wheels
-from benchmarks.context import Context, python, variables
+from benchmarks.context import Context, python, site_packages, variables
 from benchmarks.measure import Table, progress
 
 # What each module would be loaded from, by the finders of that interpreter; nothing is executed.
@@ -33,8 +34,7 @@ def measure(context: Context) -> Table:
     modules = wheels.patched(context)
     out = context.fresh("clobbering")
     release = context.release
-    empty = {f"{d}/__init__.py": b"" for d in ("vllm",)}
-    vllm = wheels.write(out, "vllm", release, {**empty, **{p: s for p, (s, _) in modules.items()}})
+    vllm = wheels.write(out, "vllm", release, {p: s for p, (s, _) in modules.items()})
     clobber = [
         wheels.write(out, "vllm_clobber", f"{release}.{n}", {p: s for p, (_, s) in modules.items()})
         for n in (1, 2)
@@ -65,9 +65,8 @@ def _life(
     second: Path,
     modules: Mapping[str, tuple[bytes, bytes]],
 ) -> dict[str, tuple[int, int, int]]:
-    home = context.fresh("life")
+    home = context.environment("life")
     uv = context.tools.with_name("uv")
-    _run([uv, "venv", "--quiet", "--clear", "--python", context.tools, home])
     pip: list[str | Path] = [context.tools, "-m", "pip", "--python", home, "--quiet"]
     install: dict[str, list[str | Path]] = {
         "pip": [*pip, "install", "--no-deps", "--no-index"],
@@ -93,10 +92,13 @@ def _life(
 
 
 def _census(home: Path, modules: Mapping[str, tuple[bytes, bytes]]) -> tuple[int, int, int]:
-    import hashlib
-
-    (site,) = home.glob("lib/python3*/site-packages")
-    command = [python(home), "-c", _CENSUS, site, json.dumps(list(modules))]
+    command: list[str | Path] = [
+        python(home),
+        "-c",
+        _CENSUS,
+        site_packages(home),
+        json.dumps(list(modules)),
+    ]
     found = json.loads(_run(command))
     counts = [0, 0, 0]
     for path, (stock, served) in modules.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,14 @@ def measure_all(
     }
 
 
-def finish(report: Mapping[str, Any], json_file: Path, page_file: Path | None) -> int:
-    """Keep a report, and write the page if there is to be one; return the exit status."""
+def finish(
+    report: Mapping[str, Any], wanted: Collection[str], json_file: Path, page_file: Path | None
+) -> int:
+    """Keep a report, and write the page if there is to be one; return the exit status.
+
+    The page is not made of a run in which a section failed, nor of a quick one, nor of one that
+    lacks a ``wanted`` section.
+    """
     json_file.parent.mkdir(parents=True, exist_ok=True)
     json_file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     progress(f"{json_file}: written")
@@ -57,6 +63,10 @@ def finish(report: Mapping[str, Any], json_file: Path, page_file: Path | None) -
         progress(f"failed: {', '.join(failed)}; no page is written")
         return 1
     if page_file is not None:
+        missing = sorted(set(wanted) - set(report["sections"]))
+        if missing or report["quick"]:
+            progress(f"no page is written: {', '.join(missing) or 'all'} not measured in full")
+            return 1
         page_file.write_text(page.markdown(report), encoding="utf-8")
         progress(f"{page_file}: written")
     return 0

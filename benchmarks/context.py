@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 # Inherited settings that could change what is measured.
@@ -64,6 +65,16 @@ class Context:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
         return path
+
+    def uv(self, *words: str | Path) -> None:
+        """Run uv."""
+        subprocess.run([self.tools.with_name("uv"), *words], env=variables(), check=True)
+
+    def environment(self, name: str, python: Path | None = None) -> Path:
+        """Make an empty environment in the scratch area, in place of any of that name."""
+        home = self.fresh(name)
+        self.uv("venv", "--quiet", "--clear", "--python", python or self.tools, home)
+        return home
 
     def engine(self, name: str, **extra: str) -> dict[str, str]:
         """Return the variables of a process with vLLM; each name has vLLM's caches of its own."""

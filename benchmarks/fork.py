@@ -34,18 +34,14 @@ def _install(
     uv = context.tools.with_name("uv")
 
     def install() -> Mapping[str, float]:
-        home = context.fresh("fork")
-        env = variables()
-        subprocess.run(
-            [uv, "venv", "--quiet", "--clear", "--python", context.tools, home], env=env, check=True
-        )
-        command: list[str | Path] = {
+        home = context.environment("fork")
+        commands: dict[str, list[str | Path]] = {
             "uv": [uv, "pip", "install", "--quiet", "--no-cache", "--python", home],
             "pip": [context.tools, "-m", "pip", "--python", python(home), "install", "--quiet"],
-        }[tool]
-        command += ["--no-deps", "--no-index", wheel]
+        }
+        command = [*commands[tool], "--no-deps", "--no-index", wheel]
         empty = _disk(site_packages(home))
-        taken = timed(lambda: subprocess.run(command, env=env, check=True))
+        taken = timed(lambda: subprocess.run(command, env=variables(), check=True))
         if tool == "uv":
             disk[way] = _disk(site_packages(home)) - empty
         context.fresh("fork")

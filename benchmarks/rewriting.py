@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,9 +28,8 @@ def measure(context: Context) -> list[Figure]:
     """Measure the first start in a fresh installation, and each that follows."""
     modules = wheels.patched(context)
     homes = {way: _copy(context, name) for name, way in (("re", _REWRITE), ("ov", _SERVE))}
-    uv = context.tools.with_name("uv")
-    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", homes[_SERVE]]
-    subprocess.run([*install, context.overlay], check=True)
+    install = ["pip", "install", "--quiet", "--no-deps", "--python"]
+    context.uv(*install, homes[_SERVE], context.overlay)
     edits = context.scratch / "edits.json"
     edits.write_text(json.dumps({path: _edits(*pair) for path, pair in modules.items()}))
     figures = []
@@ -50,10 +48,7 @@ def measure(context: Context) -> list[Figure]:
 
 def _copy(context: Context, name: str) -> Path:
     """Make an environment with the Python sources of vLLM, and nothing else."""
-    home = context.fresh(f"copy-{name}")
-    uv = context.tools.with_name("uv")
-    command = [uv, "venv", "--quiet", "--clear", "--python", python(context.plain), home]
-    subprocess.run(command, check=True)
+    home = context.environment(f"copy-{name}", python(context.plain))
     source = site_packages(context.plain)
     for file in (source / "vllm").rglob("*.py"):
         target = site_packages(home) / file.relative_to(source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,10 +14,8 @@ STEPS = ("import vllm", "from vllm import LLM", "engine start", "all three, CPU 
 
 def measure(context: Context) -> Section:
     """Measure interpreters, then imports and engines: stock, switched off and with the overlay."""
-    bare, overlaid = (_bare(context, name) for name in ("bare", "bare-overlaid"))
-    uv = context.tools.with_name("uv")
-    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", overlaid, context.overlay]
-    subprocess.run(install, check=True)
+    bare, overlaid = (context.environment(name) for name in ("bare", "bare-overlaid"))
+    context.uv("pip", "install", "--quiet", "--no-deps", "--python", overlaid, context.overlay)
     starts = alternate(
         {"without": _interpreter(bare), "with the overlay": _interpreter(overlaid)},
         context.rounds(200),
@@ -53,15 +50,8 @@ def measure(context: Context) -> Section:
     )
 
 
-def _bare(context: Context, name: str) -> Path:
-    home = context.scratch / name
-    uv = context.tools.with_name("uv")
-    subprocess.run([uv, "venv", "--quiet", "--python", context.tools, home], check=True)
-    return home
-
-
 def _interpreter(home: Path) -> Callable[[], Mapping[str, float]]:
-    command = [python(home), "-c", "pass"]
+    command: list[str | Path] = [python(home), "-c", "pass"]
     env = variables()
     return lambda: {"ms": 1e3 * process(command, env)["s"]}
 

@@ -21,7 +21,7 @@ class Subject:
         self, python: Path, script: str, env: Mapping[str, str], log: Path, **arguments: object
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = log
+        self._script, self._log = script, log
         with log.open("w") as file:
             self._process = subprocess.Popen(
                 [str(python), str(SCRIPTS / script), json.dumps(arguments)],
@@ -69,4 +69,4 @@ class Subject:
 
     def _gone(self) -> RuntimeError:
         said = self._log.read_text(errors="replace")[-4000:]
-        return RuntimeError(f"{self._process.args} ended:\n{said}\nall of it: {self._log}")
+        return RuntimeError(f"{self._script} ended:\n{said}\nall of it: {self._log}")
