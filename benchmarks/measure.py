@@ -146,7 +146,8 @@ def alternate(
     """
     taken: dict[str, dict[str, list[float]]] = {}
     for number in range(-warm_up, rounds):
-        progress(f"  round {number + 1} of {rounds}" if number >= 0 else "  warming up")
+        if number >= 0 and number % (rounds // 10 + 1) == 0:
+            progress(f"  {', '.join(ways)}: round {number + 1} of {rounds}")
         for way, work in ways.items():
             for name, value in work().items():
                 if number >= 0:

@@ -114,6 +114,7 @@ def test_a_section_that_fails_makes_the_run_fail_and_no_page(measured, tmp_path,
     report = json.loads(kept.read_text())
     assert report["failed"] == ["broken"]
     assert list(report["sections"]) == ["good"]
+    assert command.finish(report, ["good"], kept, None) == 1
     assert "No module named 'vllm'" in capsys.readouterr().err
 
 
