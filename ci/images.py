@@ -88,9 +88,12 @@ class Store:
         return self.run("inspect", "--type", "image", image).status == 0
 
     def build(self, context: Path, *options: str, network: bool = True) -> Ended:
-        """Build a Dockerfile."""
-        fixed = ["build", "--isolation", "chroot", "--force-rm", "--pull=never", *options]
-        return self.run(*fixed, context, network=network)
+        """Build a Dockerfile. No container of the store may be in use, as all are removed."""
+        fixed = ["build", "--isolation", "chroot", "--pull=never", *options]
+        ended = self.run(*fixed, context, network=network)
+        # A build that fails leaves a copy of the whole tree behind.
+        self.run("rm", "--all")
+        return ended
 
     def configuration(self, image: str) -> dict[str, Any]:
         """Return an image's OCI configuration."""
