@@ -103,6 +103,7 @@ def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay
         if outcome is not None:
             outcomes.append(outcome)
     conflicts += tree.compile_errors()
+    conflicts += tree.name_clashes()
     if conflicts:
         hint = (
             "To carry the queue over to this base, run: "
@@ -162,6 +163,18 @@ class Tree:
                     compile(content, path, "exec", dont_inherit=True)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 message = f"the patched file does not compile: {error}"
+                conflicts.append(Conflict(patch, variant, path, 0, message))
+        return conflicts
+
+    def name_clashes(self) -> list[Conflict]:
+        """Find files that many file systems take for one, as their names differ in case only."""
+        conflicts = []
+        seen: dict[str, str] = {}
+        for path, history in sorted(self._history.items()):
+            other = seen.setdefault(path.casefold(), path)
+            if other != path:
+                patch, variant, _ = history[0]
+                message = f"differs from {other} in case only; some file systems keep one of them"
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 

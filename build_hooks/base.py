@@ -11,6 +11,7 @@ import site
 import sysconfig
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import Version
 
+from build_hooks import files
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 # The largest module of vLLM is well below half a megabyte.
 MAXIMUM_BYTES = 16 << 20
 _OURS = "vllm-nemo"
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What zipfile raises for members that are not what the directory says.
 DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
@@ -82,17 +85,7 @@ class WheelBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one member of the wheel."""
-        try:
-            info = self.archive.getinfo(path)
-        except KeyError:
-            return None
-        if info.file_size > MAXIMUM_BYTES:
-            raise BaseError(f"{self.path}: {path} claims {info.file_size} bytes; not read")
-        try:
-            return self.archive.read(info)
-        except DAMAGE as error:
-            message = f"{self.path}: {path} is damaged ({error}); fetch the wheel again"
-            raise BaseError(message) from error
+        return _member(self.archive, path, self.path)
 
     def licence(self) -> bytes | None:
         """Read the licence in the wheel's metadata."""
@@ -118,22 +111,53 @@ class DirectoryBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one file below the directory."""
-        target = self.root / path
-        try:
-            if target.stat().st_size > MAXIMUM_BYTES:
-                raise BaseError(f"{target}: {target.stat().st_size} bytes; not read")
-            return target.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise BaseError(f"{target} cannot be read: {error.strerror}") from error
+        return _file(self.root / path)
 
     def licence(self) -> bytes | None:
         """Read the licence of the distribution, or of the checkout."""
         places = [self.root / "LICENSE"]
         if self.dist_info:
             places = [self.dist_info / "licenses" / "LICENSE", self.dist_info / "LICENSE"]
-        return next((place.read_bytes() for place in places if place.is_file()), None)
+        return next((found for place in places if (found := _file(place)) is not None), None)
+
+
+def _file(path: Path) -> bytes | None:
+    try:
+        return files.read(path, MAXIMUM_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BaseError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return a member's bytes, and inflate one byte more at most than it claims to have.
+
+    ``ZipFile.read`` would inflate all that there is before it compares.
+
+    Raises:
+        zipfile.BadZipFile: or another of ``DAMAGE``, if it is not what it claims to be.
+    """
+    if member.compress_type not in _COMPRESSIONS:
+        # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
+        raise zipfile.BadZipFile("it is compressed in a way that wheels are not")
+    with archive.open(member) as file:
+        return file.read(member.file_size + 1)
+
+
+def _member(archive: zipfile.ZipFile, name: str, wheel: Path) -> bytes | None:
+    """Read one member of a wheel, None if there is none."""
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        return None
+    if info.file_size > MAXIMUM_BYTES:
+        raise BaseError(f"{wheel}: {name} claims {info.file_size} bytes; not read")
+    try:
+        return unpack(archive, info)
+    except DAMAGE as error:
+        message = f"{wheel}: {name} is damaged ({error}); fetch the wheel again"
+        raise BaseError(message) from error
 
 
 def named(setting: str) -> Version | Callable[[], Base | None] | None:
@@ -150,7 +174,8 @@ def named(setting: str) -> Version | Callable[[], Base | None] | None:
         return functools.partial(from_wheel, path)
     try:
         return Version(setting)
-    except InvalidVersion:
+    except ValueError:
+        # InvalidVersion, or a number of too many digits.
         return None
 
 
@@ -166,12 +191,17 @@ def from_wheel(path: Path) -> WheelBase:
         message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
         raise BaseError(message) from error
     names = archive.namelist()
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        # Which of them is read, or installed, is up to the tool.
+        raise BaseError(f"{path} has {len(twice)} names twice, {twice[0]!r} for one; not read")
     metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
     if len(metadata) != 1:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
+    data = _member(archive, metadata[0], path) or b""
     try:
-        text = archive.read(metadata[0]).decode()
-    except DAMAGE as error:
+        text = data.decode()
+    except UnicodeDecodeError as error:
         raise BaseError(f"{path}: its METADATA is damaged ({error})") from error
     name, version = _identity(text, str(path))
     if name == _OURS:
@@ -183,12 +213,17 @@ def from_wheel(path: Path) -> WheelBase:
 
 def _identity(metadata: str, where: str) -> tuple[str, Version]:
     headers = HeaderParser().parsestr(metadata)
-    name = canonicalize_name(headers["Name"] or "")
-    if not name:
+    if not headers["Name"]:
         raise BaseError(f"{where}: its metadata give no name")
     try:
+        # It becomes a line of the overlay's own metadata.
+        name = canonicalize_name(headers["Name"], validate=True)
+    except InvalidName as error:
+        raise BaseError(f"{where}: its metadata give no valid name ({error})") from error
+    try:
         return name, Version(headers["Version"] or "")
-    except InvalidVersion as error:
+    except ValueError as error:
+        # InvalidVersion, or a number of too many digits.
         raise BaseError(f"{where}: its metadata give no valid version ({error})") from error
 
 
@@ -208,17 +243,24 @@ def from_directory(path: Path) -> DirectoryBase:
         return DirectoryBase(path, name, version, pristine=False, dist_info=dist_info)
     pkg_info = path / "PKG-INFO"
     if pkg_info.is_file():
-        name, version = _identity(pkg_info.read_text(encoding="utf-8"), str(pkg_info))
+        name, version = _identity(_text(pkg_info), str(pkg_info))
         return DirectoryBase(path, name, version, pristine=False, dist_info=None)
     return DirectoryBase(path, "vllm", _generated_version(path), pristine=False, dist_info=None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return (_file(path) or b"").decode()
+    except UnicodeDecodeError as error:
+        raise BaseError(f"{path} is damaged ({error})") from error
 
 
 def _generated_version(path: Path) -> Version:
     """Read ``vllm/_version.py``, which vLLM's build writes, without running it."""
     file = path / "vllm" / "_version.py"
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+        tree = ast.parse(files.read(file, MAXIMUM_BYTES).decode())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = (
             f"{path} does not tell its version: no metadata beside vllm/ and no readable "
             f"vllm/_version.py ({error}). Install it, or build its wheel, and name that."
@@ -234,7 +276,7 @@ def _generated_version(path: Path) -> Version:
         ):
             try:
                 return Version(str(node.value.value))
-            except InvalidVersion as error:
+            except ValueError as error:
                 raise BaseError(f"{file}: {error}") from error
     raise BaseError(f"{file} assigns no version")
 
@@ -288,7 +330,7 @@ def _owner(paths: Iterable[Path]) -> tuple[str, Version, Path] | None:
         if location.suffix != ".dist-info":
             continue
         if _owns_vllm(distribution):
-            name, version = _identity(distribution.read_text("METADATA") or "", str(location))
+            name, version = _identity(_metadata(distribution, "METADATA"), str(location))
             if name != _OURS:
                 owners[name] = (name, version, location)
     if len(owners) > 1:
@@ -297,8 +339,16 @@ def _owner(paths: Iterable[Path]) -> tuple[str, Version, Path] | None:
     return next(iter(owners.values()), None)
 
 
+def _metadata(distribution: importlib.metadata.Distribution, name: str) -> str:
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, UnicodeDecodeError) as error:
+        where = getattr(distribution, "_path", "an installed distribution")
+        raise BaseError(f"{name} of {where} is damaged ({error})") from error
+
+
 def _owns_vllm(distribution: importlib.metadata.Distribution) -> bool:
-    record = distribution.read_text("RECORD") or ""
+    record = _metadata(distribution, "RECORD")
     if record.startswith("vllm/__init__.py,") or "\nvllm/__init__.py," in record:
         return True
     root = _editable_root(Path(str(getattr(distribution, "_path", ""))))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from build_hooks import diff
+from build_hooks import diff, files
 from build_hooks.errors import Problem, QueueError
 
 if sys.version_info >= (3, 11):
@@ -140,12 +140,9 @@ def load(directory: Path) -> Queue:
 def _read(path: Path, directory: Path, problems: list[Problem]) -> dict[str, Any] | None:
     name = path.relative_to(directory).as_posix()
     try:
-        data = path.read_bytes()
+        data = files.read(path, _MAXIMUM_BYTES)
     except OSError as error:
         problems.append(Problem(name, "", f"cannot be read: {error.strerror}"))
-        return None
-    if len(data) > _MAXIMUM_BYTES:
-        problems.append(Problem(name, "", f"{len(data)} bytes; {_MAXIMUM_BYTES} at most"))
         return None
     try:
         return tomllib.loads(data.decode())
@@ -217,7 +214,7 @@ def _variants(home: Path, directory: Path, problems: list[Problem]) -> tuple[Var
             problems.append(Problem(name, "", "is neither patch.toml nor <release>.patch"))
             continue
         try:
-            data = path.read_bytes()
+            data = files.read(path, diff.MAXIMUM_BYTES)
             variants.append(Variant(release, data, diff.parse(data)))
         except OSError as error:
             problems.append(Problem(name, "", f"cannot be read: {error.strerror}"))

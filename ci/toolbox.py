@@ -56,12 +56,13 @@ def tools(*groups: str) -> Path:
     return python
 
 
-def environment(release: str, python: Path) -> Path:
+def environment(release: str, python: Path, below: str = "envs") -> Path:
     """Make the environment of one vLLM release on a CPU, unless it is there; return its root.
 
-    ``python`` is the tools' interpreter, which has pip, uv and packaging.
+    ``python`` is the tools' interpreter, which has pip, uv and packaging. ``below`` names the
+    directory of build/ for it: ``overlay`` installs into those of "envs" only.
     """
-    home = BUILD / "envs" / release
+    home = BUILD / below / release
     pins = {**MATRIX["release"][release], "extra": MATRIX["extra"]}
     if _stamp(home) == pins:
         return home

@@ -201,13 +201,22 @@ def _identity(distribution: metadata.Distribution) -> tuple[str | None, str]:
         return None, "?"
 
 
+def text_of(distribution: metadata.Distribution, name: str) -> str:
+    """Return a file of a distribution's metadata, empty if it is not there or cannot be read."""
+    # One damaged distribution, whosesoever, must not keep us from saying what else is wrong.
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, UnicodeError):
+        return ""
+
+
 def _owns(distribution: metadata.Distribution, directory: Path) -> bool:
-    record = distribution.read_text("RECORD") or ""
+    record = text_of(distribution, "RECORD")
     if re.search(r"(?m)^\"?vllm/__init__\.py", record):
         located = str(distribution.locate_file("vllm"))
         return os.path.realpath(located) == os.path.realpath(directory)
     # An editable install records no module: its list of top-level names is all there is.
-    if "vllm" in (distribution.read_text("top_level.txt") or "").split():
+    if "vllm" in text_of(distribution, "top_level.txt").split():
         return "__editable__" in record or not record
     return False
 

@@ -7,6 +7,7 @@ reason; what it remembers are single assignments that another thread may well re
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.readers import FileReader
     from types import ModuleType
+
+    from _typeshed import ReadableBuffer
 
     from vllm_nemo._manifest import Manifest, Module
 
@@ -190,6 +193,20 @@ class _Served(SourceFileLoader):
         if path != self.path and path.endswith(".pyc") and data[4:8] != bytes(4):
             raise OSError(f"{path} is not checked against its source")
         return data
+
+    def set_data(self, path: str, data: ReadableBuffer, *, _mode: int = 0o666) -> None:
+        """Write bytecode whole or not at all.
+
+        importlib renames what it has written into place without a look at how much that was; on a
+        full disk, a file that is cut short would then be read, and fail, at every later start.
+        """
+        whole = f"{path}.{os.getpid()}"
+        super().set_data(whole, data, _mode=_mode)
+        with contextlib.suppress(OSError):
+            if os.stat(whole).st_size == len(memoryview(data)):  # noqa: PTH116
+                os.replace(whole, path)  # noqa: PTH105
+                return
+            os.unlink(whole)  # noqa: PTH108
 
     def get_resource_reader(self, name: str | None = None) -> FileReader:
         """Find the data files of a package where they are: beside the stock module."""

@@ -121,7 +121,13 @@ def read(directory: Path) -> Manifest:
             "  pip wheel --no-deps -w dist .\n"
             "  pip install --no-deps dist/vllm_nemo-*.whl"
         ) from None
-    except (OSError, ValueError) as error:
+    except NotADirectoryError:
+        raise OverlayError(
+            f"{directory} is inside a zip file, from which nothing can be served: the overlay is "
+            "files on disk. Install the wheel (pip install --target DIRECTORY for a directory of "
+            "its own), or have the tool that made this file unpack it."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, str(error)) from error
     try:
         return _manifest(directory, data)
@@ -177,7 +183,8 @@ def _module(name: str, data: Mapping[str, Any]) -> Module:
     package = _get(data, "package", _boolean, where)
     # What is loaded is named by the path, so the two cannot be allowed to disagree.
     expected = name.replace(".", "/") + ("/__init__.py" if package else ".py")
-    if path != expected or name.split(".", 1)[0] != "vllm":
+    parts = name.split(".")
+    if path != expected or parts[0] != "vllm" or not all(part.isidentifier() for part in parts):
         raise _SchemaError(f"{where}path: is {path!r}, not {expected!r}")
     stock = data.get("stock", "")
     return Module(

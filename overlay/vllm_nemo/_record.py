@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vllm_nemo import _base
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from importlib import metadata
@@ -59,7 +61,7 @@ def compare(
     for path in sorted({path for record in records for path in record}):
         try:
             content = directory.parent.joinpath(path).read_bytes()
-        except OSError:
+        except (OSError, ValueError):  # the latter for a name with a NUL
             continue
         files += 1
         if (path, hashlib.sha256(content).hexdigest()) in known:
@@ -80,8 +82,11 @@ def compare(
 
 def _hashes(distribution: metadata.Distribution) -> Mapping[str, tuple[str, bytes]]:
     found = {}
-    for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+    for row in _rows(_base.text_of(distribution, "RECORD")):
         if len(row) < 2 or not (row[0].startswith("vllm/") and row[0].endswith(".py")):
+            continue
+        if ".." in row[0].split("/"):
+            # No file of vLLM, whoever wrote that.
             continue
         algorithm, _, digest = row[1].partition("=")
         if algorithm in _ALGORITHMS:
@@ -90,6 +95,15 @@ def _hashes(distribution: metadata.Distribution) -> Mapping[str, tuple[str, byte
             except binascii.Error:
                 continue
     return found
+
+
+def _rows(record: str) -> Iterator[list[str]]:
+    # A line at a time, so that one that is no CSV takes no other with it.
+    for line in record.splitlines():
+        try:
+            yield from csv.reader([line])
+        except csv.Error:
+            continue
 
 
 def locks(directory: Path) -> tuple[str, ...]:

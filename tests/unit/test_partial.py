@@ -221,6 +221,11 @@ def _set(field: str, value: Callable[[bytes], object]) -> Spoil:
     return _files(lambda answer: setattr(answer, field, value(answer.body)))
 
 
+# Seconds: short for a test, long for the pip that fetches the whole wheel on a busy machine.
+PATIENCE = 5
+SILENT = f"the index was silent for {PATIENCE} s"
+
+
 def _late(_: index.Answer) -> None:
     STALL.wait(30)
 
@@ -239,8 +244,11 @@ WHOLE: dict[str, tuple[Spoil, str]] = {
     ),
     "the end cut off": (lambda a, _: index.Answer(206, a.headers, a.body[:-9]), "read in parts ("),
     "a file cut off": (_set("body", lambda body: body[:-9]), "could not be read in parts ("),
-    "late": (_files(_late), "the index was silent for 1 s"),
-    "silent within a file": (_set("stall", lambda _: STALL), "the index was silent for 1 s"),
+    "late": (_files(_late), SILENT),
+    "silent within a file": (
+        _set("stall", lambda _: STALL),
+        SILENT,
+    ),
     "another tag": (_header("ETag", '"2"', since=2), "the wheel on the index changed while it was"),
     "another size": (
         _header("Content-Range", "bytes 0-9/10", since=2),
@@ -272,7 +280,7 @@ def test_the_wheel_is_fetched_whole_for_a_reason(
 ) -> None:
     served.spoil, reason = WHOLE[name]
     STALL.clear()
-    monkeypatch.setenv("PIP_TIMEOUT", "1")
+    monkeypatch.setenv("PIP_TIMEOUT", str(PATIENCE))
     try:
         assert reason in fetched_whole(locked, capfd)
     finally:

@@ -1,0 +1,197 @@
+"""Measuring several ways to do the same work in one run, and the statistics of that.
+
+The ways take turns, A B A B, so that what else the machine does falls on all of them alike. A ratio
+is taken within each round, between neighbours in time; its median and quartiles are those of the
+rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Median, first and third quartile."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """What one way is to reach: its median (``value``), or that of its rounds against the first.
+
+    ``of`` is ``value``, ``ratio`` or ``difference``.
+    """
+
+    way: str
+    of: str
+    at_most: float
+    at_least: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """What was measured of several ways: a sample a round of each, in one unit.
+
+    The first way is the one that the others are held against.
+    """
+
+    name: str
+    unit: str
+    samples: Mapping[str, Sequence[float]]
+    aim: Aim | None = None
+
+    def __post_init__(self) -> None:
+        if len({len(values) for values in self.samples.values()}) != 1 or not self.rounds:
+            raise ValueError(f"{self.name}: every way needs a sample in every round")
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were measured."""
+        return len(next(iter(self.samples.values())))
+
+    @property
+    def against(self) -> str:
+        """The way that the others are held against."""
+        return next(iter(self.samples))
+
+    def value(self, way: str) -> Spread:
+        """Return the spread of a way's samples."""
+        return spread(self.samples[way])
+
+    def ratio(self, way: str) -> Spread:
+        """Return the spread of a way's ratio to the first, taken in each round."""
+        return spread([one / other for one, other in self._pairs(way)])
+
+    def difference(self, way: str) -> Spread:
+        """Return the spread of a way's difference from the first, taken in each round."""
+        return spread([one - other for one, other in self._pairs(way)])
+
+    def _pairs(self, way: str) -> list[tuple[float, float]]:
+        return list(zip(self.samples[way], self.samples[self.against], strict=True))
+
+    def reached(self) -> bool | None:
+        """Tell whether the aim is met by the median; None without one."""
+        if self.aim is None:
+            return None
+        found: Spread = getattr(self, self.aim.of)(self.aim.way)
+        least = self.aim.at_least
+        return found.median <= self.aim.at_most and (least is None or found.median >= least)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is counted and not timed."""
+
+    name: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """The outcome of one section; ``notes`` say what was done, in sentences."""
+
+    notes: Sequence[str]
+    figures: Sequence[Figure]
+    tables: Sequence[Table] = ()
+
+    def machine(self) -> dict[str, Any]:
+        """Give it as what JSON can hold, with every sample."""
+        return dataclasses.asdict(self)
+
+
+def section(found: Mapping[str, Any]) -> Section:
+    """Read back what ``Section.machine`` gave."""
+    figures = [
+        Figure(f["name"], f["unit"], f["samples"], f["aim"] and Aim(**f["aim"]))
+        for f in found["figures"]
+    ]
+    return Section(found["notes"], figures, [Table(**table) for table in found["tables"]])
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the median and the quartiles of samples."""
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Spread(median, low, high)
+
+
+def alternate(
+    ways: Mapping[str, Callable[[], Mapping[str, float]]], rounds: int, warm_up: int = 1
+) -> dict[str, dict[str, list[float]]]:
+    """Take each way once a round, in the same order.
+
+    Args:
+        ways: For each way, what does the work and returns what it measured, by name.
+        rounds: The rounds that count.
+        warm_up: Rounds before these, which fill caches and are forgotten.
+
+    Returns:
+        For every name measured, the samples of each way.
+    """
+    taken: dict[str, dict[str, list[float]]] = {}
+    for number in range(-warm_up, rounds):
+        if number >= 0 and number % (rounds // 10 + 1) == 0:
+            progress(f"  {', '.join(ways)}: round {number + 1} of {rounds}")
+        for way, work in ways.items():
+            for name, value in work().items():
+                if number >= 0:
+                    taken.setdefault(name, {}).setdefault(way, []).append(value)
+    return taken
+
+
+def timed(work: Callable[[], object]) -> Mapping[str, float]:
+    """Measure the wall time of a call, as "s"."""
+    started = time.perf_counter()
+    work()
+    return {"s": time.perf_counter() - started}
+
+
+def process(
+    command: Sequence[str | Path], env: Mapping[str, str], *, cwd: Path | None = None
+) -> Mapping[str, float]:
+    """Run a process to its end: "s" of wall time, and "MiB" that it, or a child, had at most.
+
+    Raises:
+        subprocess.CalledProcessError: if it fails; its standard error has been passed on.
+    """
+    started = time.perf_counter()
+    child = subprocess.Popen(
+        [str(word) for word in command],
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None  # noqa: S101 - a pipe was asked for
+    said = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    taken = time.perf_counter() - started
+    child.stderr.close()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        print(said, file=sys.stderr)
+        raise subprocess.CalledProcessError(child.returncode, child.args)
+    return {"s": taken, "MiB": usage.ru_maxrss * 1024 / MIB}
+
+
+def progress(text: str) -> None:
+    """Tell the user what goes on."""
+    print(text, file=sys.stderr, flush=True)
