@@ -76,9 +76,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
-        group = together.get(item.path.parent.name, str(item.path))
-        named = f"{group} {release}" if release else str(item.path)
+        group = together.get(item.path.parent.name, item.path.relative_to(item.config.rootpath))
+        named = f"{group} {release}" if release else str(group)
         item.add_marker(pytest.mark.xdist_group(named))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse a pytest and a pytest-xdist that do not keep a group in one process."""
+    if session.config.getoption("loadgroup", default=False) and any(
+        not item.nodeid.endswith(f"@{mark.args[0]}")
+        for item in session.items
+        for mark in item.iter_markers("xdist_group")
+    ):
+        pytest.exit("this pytest-xdist does not keep groups together: pytest-dev/pytest-xdist#1386")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Scenario: a tiny engine generates, and every process of it tells which vLLM modules it runs.
 
 Arguments: ``serve`` (ask ``vllm serve`` over HTTP, else an ``LLM`` of this process), ``ranks`` (the
-tensor-parallel size).
+tensor-parallel size; more than one get a band of ports).
 """
 
 from __future__ import annotations
@@ -52,9 +52,18 @@ def write_model(path: str) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def offline(model: str, ranks: int) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
+    if ranks > 1:
+        # Not a fixed one: 0.25 names shared memory by it, and leaves that behind.
+        os.environ["VLLM_PORT"] = str(free_port())
     llm = LLM(
         model,
         enforce_eager=True,
@@ -83,9 +92,7 @@ def offline(model: str, ranks: int) -> dict[str, Any]:
 
 
 def http(model: str, ranks: int) -> dict[str, Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [str(Path(sys.executable).with_name("vllm")), "serve", model, "--enforce-eager"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "64"]
     command += ["--max-num-seqs", "4", "--tensor-parallel-size", str(ranks)]

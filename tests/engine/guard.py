@@ -16,14 +16,16 @@ import vllm_nemo
 from vllm_nemo import _manifest
 
 
-def origins() -> dict[str, str]:
-    """Import the patched modules and tell the file of each that this machine can import."""
-    found = {}
+def origins() -> dict[str, str | None]:
+    """Import the patched modules and tell the file of each, None if this machine cannot."""
+    found: dict[str, str | None] = {}
     for name in _manifest.load().modules:
         try:
             found[name] = str(importlib.import_module(name).__file__)
-        except ImportError as error:  # a module for another platform
+        # A module for another platform, or for kernels that vLLM has for other CPUs only.
+        except (ImportError, AttributeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
+            found[name] = None
     return found
 
 
@@ -45,14 +47,16 @@ def main() -> dict[str, object]:
     if how == "registry":
         from vllm.model_executor.models import registry
 
-        result = {"origins": registry._run_in_subprocess(origins), "error": None}
+        found, error = registry._run_in_subprocess(origins), None
     else:
         from vllm.plugins import load_general_plugins
 
-        result = {"origins": origins(), "error": attempt(load_general_plugins)}
+        found, error = origins(), attempt(load_general_plugins)
     manifest = _manifest.load()
     served = {name: str(manifest.served_file(m)) for name, m in manifest.modules.items()}
-    return {**result, "served": served}
+    imported = {name: origin for name, origin in found.items() if origin}
+    failed = sorted(found.keys() - imported.keys())
+    return {"origins": imported, "failed": failed, "error": error, "served": served}
 
 
 if __name__ == "__main__":

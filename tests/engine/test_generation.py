@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "generation.py"
-# Every switch of the queue that a dense model on one node has.
-ON = {"NRL_VLLM_FP32_LM_HEAD": "1", "VLLM_PORT": "28300"}
+# Every switch of the queue that a dense model on one node has; the scenario adds a band of ports.
+ON = {"NRL_VLLM_FP32_LM_HEAD": "1"}
 # Two ranks add up in another order, in half precision; a greedy choice closer than this may turn.
 ROUNDING = 0.03
 

@@ -16,3 +16,6 @@ def test_what_is_served_imports(other_env: Environment) -> None:
     assert result["error"] is None
     assert len(result["origins"]) > 1
     assert result["origins"] == {name: result["served"][name] for name in result["origins"]}
+    # What this machine cannot import, it cannot import from stock vLLM either.
+    stock = other_env.scenario(SCENARIO, overlay=False, how="plain").ok()
+    assert result["failed"] == stock["failed"]
