@@ -2,7 +2,8 @@
 
 Arguments: ``compiled``: whether vLLM compiles the model.
 Result: ``reference`` and ``batches``, see the fields below; or ``refused`` when the engine does not
-start. The engine is a process of its own, as it is for users.
+start. The engine is a process of its own, as it is for users, unless the environment says
+otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
             seed=0,
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)
-        result["refused"] = type(error).__name__
+        result["refused"] = f"{type(error).__name__}: {error}"
     else:
         sampling = SamplingParams(
             temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True, detokenize=False

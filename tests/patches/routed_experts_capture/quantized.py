@@ -64,7 +64,7 @@ def main() -> None:
             **arguments["options"],
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)
-        target.write_text(json.dumps({"refused": type(error).__name__}))
+        target.write_text(json.dumps({"refused": f"{type(error).__name__}: {error}"}))
         return
     sampling = SamplingParams(
         temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True, detokenize=False

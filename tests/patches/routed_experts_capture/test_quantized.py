@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patches.routed_experts_capture import quantized_routes as routes
-from tests.patches.routed_experts_capture.test_routed_experts_capture import STOCK
+from tests.patches.routed_experts_capture.test_routed_experts_capture import IN_PROCESS, STOCK
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "quantized.py"
@@ -32,7 +32,9 @@ def amx():
 
 
 def run(vllm_env, model, *, overlay):
-    return vllm_env.scenario(SCENARIO, overlay=overlay, **MODELS[model], options=OPTIONS)
+    return vllm_env.scenario(
+        SCENARIO, overlay=overlay, env=IN_PROCESS, **MODELS[model], options=OPTIONS
+    ).ok()
 
 
 def assert_right(result, model):
@@ -44,25 +46,24 @@ def assert_right(result, model):
 
 @pytest.mark.usefixtures("amx")
 def test_gpt_oss_in_mxfp4(vllm_env):
-    result = run(vllm_env, "gpt-oss", overlay=True).ok()
+    result = run(vllm_env, "gpt-oss", overlay=True)
     assert result["kernels"] == [MXFP4_KERNEL]
     assert_right(result, "gpt-oss")
 
 
 @pytest.mark.usefixtures("amx")
 def test_gpt_oss_in_mxfp4_on_stock(vllm_env):
-    outcome = run(vllm_env, "gpt-oss", overlay=False)
-    result = outcome.ok()
+    result = run(vllm_env, "gpt-oss", overlay=False)
     if STOCK[vllm_env.release] is None:
         captured = routes.compare(result["before"])
         assert captured.zero == captured.wrong == captured.rows
         return
     assert "before" not in result
-    assert f"not supported with monolithic MoE kernel {MXFP4_KERNEL}" in outcome.output
+    assert f"not supported with monolithic MoE kernel {MXFP4_KERNEL}" in result["refused"]
 
 
 def test_glm_in_bf16(vllm_env):
-    assert_right(run(vllm_env, "glm", overlay=True).ok(), "glm")
+    assert_right(run(vllm_env, "glm", overlay=True), "glm")
 
 
 def test_the_nvfp4_checkpoint_is_what_vllm_reads(vllm_env):

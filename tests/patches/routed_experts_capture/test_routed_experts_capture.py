@@ -40,6 +40,11 @@ STOCK: dict[str, str | None] = {
 }
 
 
+# An engine that refuses ends where it was started: as a process of its own, which vLLM forks, it
+# may hang when it ends, in what the fork left of ZeroMQ.
+IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
+
 def outputs(result):
     """Pair every output of the engine with transformers' answer."""
     for engine, reference in zip(result["batches"], result["reference"], strict=True):
@@ -47,12 +52,11 @@ def outputs(result):
 
 
 def test_stock_loses_the_experts_or_refuses(vllm_env):
-    outcome = vllm_env.scenario(CAPTURE, overlay=False, compiled=False)
-    result = outcome.ok()
+    result = vllm_env.scenario(CAPTURE, overlay=False, env=IN_PROCESS, compiled=False).ok()
     refusal = STOCK[vllm_env.release]
     if refusal is not None:
         assert "batches" not in result
-        assert refusal in outcome.output
+        assert refusal in result["refused"]
         return
     for output, reference in outputs(result):
         assert output["tokens"] == reference["tokens"]  # only the ids are lost
@@ -81,7 +85,7 @@ def test_overlay_returns_the_experts_that_transformers_uses(vllm_env, compiled):
 
 
 def test_experts_follow_a_refit(vllm_env):
-    result = vllm_env.scenario(REFIT, overlay=True).ok()
+    result = vllm_env.scenario(REFIT, overlay=True, env=IN_PROCESS).ok()
     for when in ("before", "after"):
         captured, kernel = result[when]["captured"], result[when]["kernel"]
         moe_layers = LAYERS - DENSE_LAYERS
