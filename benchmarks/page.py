@@ -31,8 +31,9 @@ def rows(figure: Figure) -> list[list[str]]:
     made = []
     for number, way in enumerate(figure.samples):
         value = figure.value(way)
-        first = way == figure.against
-        ratio = None if first else figure.ratio(way)
+        # Nothing is a multiple of none: of memory that was not needed.
+        compared = way != figure.against and all(figure.samples[figure.against])
+        ratio = figure.ratio(way) if compared else None
         made.append(
             [
                 "" if number else f"{figure.name}, {figure.unit}",
@@ -40,7 +41,7 @@ def rows(figure: Figure) -> list[list[str]]:
                 "" if number else str(figure.rounds),
                 _number(value.median),
                 _range(value, _number),
-                "" if first else _ratio(figure.ratio(way).median),
+                "" if ratio is None else _ratio(ratio.median),
                 "" if ratio is None else _range(ratio, _ratio),
             ]
         )

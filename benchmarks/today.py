@@ -23,6 +23,7 @@ def measure(context: Context) -> Section:
                 "changed already, changes them if not, and loads the code of the patched "
                 "modules; with the overlay it loads the same code through the overlay's "
                 "finder, which holds every stock and served file against the manifest. The "
+                "parts of the standard library that vLLM imports anyway are there before. The "
                 "time is from the moment when all processes are told to begin, to the answer "
                 "of the last. First start: no bytecode is there, and no file has been "
                 "changed."

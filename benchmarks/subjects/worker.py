@@ -7,7 +7,11 @@ how many modules' code was compiled from a patched file.
 
 from __future__ import annotations
 
+# Not all of these are used: torch, which vLLM imports first, brings what the overlay needs.
+import dataclasses  # noqa: F401
 import fcntl
+import hashlib  # noqa: F401
+import importlib.metadata  # noqa: F401
 import json
 import sys
 from pathlib import Path

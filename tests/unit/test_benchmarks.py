@@ -60,6 +60,12 @@ def test_the_page_has_every_way_with_its_rounds_and_spread(measured) -> None:
     assert "How it was done." in written.read_text()
 
 
+def test_nothing_is_a_multiple_of_none(measured) -> None:
+    memory = Figure("peak", "MiB", {"stock": [0, 0], "overlay": [1, 3]})
+    _, _, written = measured(refit=lambda _: Section([], [memory]))
+    assert ["", "overlay", "", "2", "1.5 to 2.5", "", ""] in cells(written.read_text())
+
+
 def test_the_page_is_made_from_the_json_alone(measured) -> None:
     section = Section(["Why."], [figure(Aim("overlay", "ratio", 1.01, 0.99))])
     _, kept, written = measured(startup=lambda _: section)
