@@ -29,6 +29,9 @@ _ENGINE_SETTINGS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
 }
+# On a CPU. Scenarios run eagerly, but vLLM compiles a few functions all the same: minutes of a C++
+# compiler in a new environment. One that is about compilation switches it on again.
+_EAGER = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Environment:
                 env={
                     **inherited,
                     **_ENGINE_SETTINGS,
+                    **(_EAGER if self._scratch is None else {}),
                     **caches,
                     **({} if overlay else {"NRL_VLLM_OVERLAY": "off"}),
                     **extra,
