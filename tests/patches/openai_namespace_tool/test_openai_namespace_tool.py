@@ -30,7 +30,7 @@ BLOCKED = {
     "vllm.entrypoints.anthropic.serving",
 }
 # Releases in which `from vllm import LLM` is among them.
-LLM_TOO = {"0.25.0", "0.25.1"}
+LLM_TOO = {"0.25.0", "0.25.1", "0.26.0"}
 
 ANSWERED = (
     "chat tools",
