@@ -76,8 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     for item in items:
         release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
-        group = together.get(item.path.parent.name, item.path.relative_to(item.config.rootpath))
-        named = f"{group} {release}" if release else str(group)
+        group = together.get(item.path.parent.name, item.nodeid.partition("::")[0])
+        named = f"{group} {release}" if release else group
         item.add_marker(pytest.mark.xdist_group(named))
 
 
