@@ -130,14 +130,18 @@ def _file(path: Path) -> bytes | None:
         raise BaseError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, wheel: Path | str) -> bytes:
     """Return a member's bytes, and inflate one byte more at most than it claims to have.
 
     ``ZipFile.read`` would inflate all that there is before it compares.
 
     Raises:
+        BaseError: if it claims more than any module has.
         zipfile.BadZipFile: or another of ``DAMAGE``, if it is not what it claims to be.
     """
+    if member.file_size > MAXIMUM_BYTES:
+        claim = f"{member.filename} claims {member.file_size} bytes"
+        raise BaseError(f"{wheel}: {claim}; not read")
     if member.compress_type not in _COMPRESSIONS:
         # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
         raise zipfile.BadZipFile("it is compressed in a way that wheels are not")
@@ -151,10 +155,8 @@ def _member(archive: zipfile.ZipFile, name: str, wheel: Path) -> bytes | None:
         info = archive.getinfo(name)
     except KeyError:
         return None
-    if info.file_size > MAXIMUM_BYTES:
-        raise BaseError(f"{wheel}: {name} claims {info.file_size} bytes; not read")
     try:
-        return unpack(archive, info)
+        return unpack(archive, info, wheel)
     except DAMAGE as error:
         message = f"{wheel}: {name} is damaged ({error}); fetch the wheel again"
         raise BaseError(message) from error

@@ -22,7 +22,7 @@ from remotezip import RemoteZip, RemoteZipError
 
 from build_hooks import index, session
 from build_hooks.assemble import sha256
-from build_hooks.base import DAMAGE, MAXIMUM_BYTES, unpack
+from build_hooks.base import DAMAGE, unpack
 from build_hooks.errors import BaseError, LockError, PartialFetchError
 
 if TYPE_CHECKING:
@@ -176,10 +176,7 @@ def _read(
             continue
         data = None
         if path in there:
-            member = archive.getinfo(path)
-            if member.file_size > MAXIMUM_BYTES:
-                raise BaseError(f"{name}: {path} claims {member.file_size} bytes; not read")
-            data = unpack(archive, member)
+            data = unpack(archive, archive.getinfo(path), name)
         found = sha256(data) if data is not None else None
         if found != expected:
             raise BaseError(
