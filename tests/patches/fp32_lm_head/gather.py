@@ -72,8 +72,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = write_config(scratch, "model", LLAMA)
         command = [f"file://{scratch}/rendezvous", model, os.environ["SCENARIO_RESULT"]]
-        # vLLM's executors name the ranks' shared memory by it.
-        env = {**os.environ, "VLLM_DIST_IDENT": "gather"}
+        # The ranks' shared memory is named by it: nobody else's.
+        env = {**os.environ, "VLLM_DIST_IDENT": Path(scratch).name}
         ranks = [
             subprocess.Popen([sys.executable, __file__, str(number), *command], env=env)
             for number in range(2)
