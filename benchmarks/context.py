@@ -14,6 +14,8 @@ _SCRUBBED = ("NRL_", "VLLM_", "PYTHON", "RAY_", "TORCH", "VIRTUAL_ENV")
 _ENGINE_SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+    # A random one makes a process faster or slower than its like, for as long as it lives.
+    "PYTHONHASHSEED": "0",
     # The engine runs in the process that is measured.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -40,7 +40,7 @@ _EXPERTS: dict[str, Any] = {
 
 def measure(context: Context) -> Section:
     """Measure whole engines, and the head by itself."""
-    rounds, starts = context.rounds(10), 1 if context.quick else 4
+    rounds, starts = context.rounds(6), 1 if context.quick else 8
     stock, off, on = "stock", "overlay, no switch set", "overlay, NRL_VLLM_FP32_LM_HEAD=1"
     dense = _turns(
         context,

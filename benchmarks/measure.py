@@ -1,13 +1,14 @@
 """Measuring several ways to do the same work in one run, and the statistics of that.
 
-The ways take turns, A B A B, so that what else the machine does falls on all of them alike. A ratio
-is taken within each round, between neighbours in time; its median and quartiles are those of the
-rounds.
+The ways take turns, A B B A, so that what else the machine does falls on all of them alike, and so
+that none always comes after the one that leaves the caches coldest. A ratio is taken within each
+round, between neighbours in time; its median and quartiles are those of the rounds.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import statistics
 import subprocess
@@ -134,7 +135,7 @@ def spread(values: Sequence[float]) -> Spread:
 def alternate(
     ways: Mapping[str, Callable[[], Mapping[str, float]]], rounds: int, warm_up: int = 1
 ) -> dict[str, dict[str, list[float]]]:
-    """Take each way once a round, in the same order.
+    """Take each way once a round, in every order before any comes again.
 
     Args:
         ways: For each way, what does the work and returns what it measured, by name.
@@ -142,16 +143,17 @@ def alternate(
         warm_up: Rounds before these, which fill caches and are forgotten.
 
     Returns:
-        For every name measured, the samples of each way.
+        For every name measured, the samples of each way, in the order of ``ways``.
     """
     taken: dict[str, dict[str, list[float]]] = {}
-    for number in range(-warm_up, rounds):
+    orders = itertools.cycle(itertools.permutations(ways))
+    for number, order in zip(range(-warm_up, rounds), orders, strict=False):
         if number >= 0 and number % (rounds // 10 + 1) == 0:
             progress(f"  {', '.join(ways)}: round {number + 1} of {rounds}")
-        for way, work in ways.items():
-            for name, value in work().items():
+        for way in order:
+            for name, value in ways[way]().items():
                 if number >= 0:
-                    taken.setdefault(name, {}).setdefault(way, []).append(value)
+                    taken.setdefault(name, {each: [] for each in ways})[way].append(value)
     return taken
 
 

@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 <!-- Made by `benchmarks/run --write`. -->
 
 Measured on one machine, in one run of `benchmarks/run`, on {date}, in {minutes} minutes. The ways
-to do one thing took turns, A B A B. Every number is the median of the rounds, with the first and
+to do one thing took turns, A B B A. Every number is the median of the rounds, with the first and
 third quartile beside it. A ratio is that of a way to the first of its group, taken within each
 round. Peak memory is that of the measured process by the kernel's account.
 

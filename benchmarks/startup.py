@@ -26,7 +26,7 @@ def measure(context: Context) -> Section:
         "overlay, switched off": _engine(context, "off", context.overlaid, NRL_VLLM_OVERLAY="off"),
         "overlay": _engine(context, "overlay", context.overlaid),
     }
-    steps = alternate(ways, context.rounds(20))
+    steps = alternate(ways, context.rounds(42))
     aims = {step: Aim("overlay", "ratio", 1.01) for step in STEPS}
     return Section(
         notes=[

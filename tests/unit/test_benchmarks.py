@@ -141,8 +141,17 @@ def test_the_ways_take_turns_and_the_warm_up_does_not_count() -> None:
         return lambda: order.append(name) or {"s": float(len(order)), "MiB": 1.0}
 
     taken = alternate({"a": way("a"), "b": way("b")}, rounds=2, warm_up=1)
-    assert order == ["a", "b"] * 3
-    assert taken == {"s": {"a": [3, 5], "b": [4, 6]}, "MiB": {"a": [1, 1], "b": [1, 1]}}
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert taken == {"s": {"a": [4, 5], "b": [3, 6]}, "MiB": {"a": [1, 1], "b": [1, 1]}}
+
+
+def test_three_ways_come_in_every_order() -> None:
+    order = []
+    ways = {name: lambda name=name: order.append(name) or {"s": 1.0} for name in "abc"}
+    taken = alternate(ways, rounds=6, warm_up=1)
+    rounds = ["".join(order[i : i + 3]) for i in range(3, 21, 3)]
+    assert sorted(rounds) == ["abc", "acb", "bac", "bca", "cab", "cba"]
+    assert list(taken["s"]) == ["a", "b", "c"]
 
 
 def test_a_way_that_lacks_a_round_is_no_figure() -> None:
