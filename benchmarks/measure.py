@@ -139,7 +139,7 @@ def alternate(
 
     Args:
         ways: For each way, what does the work and returns what it measured, by name.
-        rounds: The rounds that count.
+        rounds: The rounds that count; all orders weigh alike in a multiple of their number.
         warm_up: Rounds before these, which fill caches and are forgotten.
 
     Returns:
