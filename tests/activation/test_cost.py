@@ -85,3 +85,20 @@ def test_switched_off_vllm_costs_no_read_of_the_manifest(own: installed.Interpre
     own.file("vllm_nemo/manifest.json").unlink()
     code = "import vllm.models as m; print(m.ORIGIN)"
     assert own.prints("-c", code, env={"NRL_VLLM_OVERLAY": "off"}) == "stock"
+
+
+def test_a_stock_file_is_read_once(own: installed.Interpreter) -> None:
+    """By the import of vLLM; its module, the guard and require() find it as it was."""
+    own.file("a_watch.pth").write_text("import a_watch\n")
+    own.file("a_watch.py").write_text(_WATCH)
+    program = """\
+import json, sys
+import vllm.models
+from vllm_nemo import _guard, require
+_guard.check()
+require("first")
+print(json.dumps(sys.watched))
+"""
+    opened = json.loads(own.prints("-c", program))
+    for path in ("vllm/models.py", "vllm/engine/__init__.py", "vllm/engine/core.py"):
+        assert opened.count(str(own.file(path))) == 1, path

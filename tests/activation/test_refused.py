@@ -227,6 +227,24 @@ check()
     assert "changed: vllm/engine/core.py" in own.fails("-c", code)
 
 
+def test_the_guard_sees_an_edit_that_keeps_size_and_times(own: installed.Interpreter) -> None:
+    code = f"""\
+import os, vllm.models
+file = {str(own.file("vllm/engine/core.py"))!r}
+before = os.stat(file)
+with open(file) as stream:
+    text = stream.read()
+with open(file, "w") as stream:
+    stream.write(text.replace("stock", "nemo!"))
+os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+after = os.stat(file)
+assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+from vllm_nemo._guard import check
+check()
+"""
+    assert "changed: vllm/engine/core.py" in own.fails("-c", code)
+
+
 def test_the_guard_passes_and_may_be_called_again(shared: installed.Interpreter) -> None:
     code = (
         "from vllm_nemo._guard import check; check(); import vllm.models; check(); print('passed')"
