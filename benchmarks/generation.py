@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,11 @@ def measure(context: Context) -> Section:
     return Section(
         notes=[
             (
-                f"vLLM {context.release} on a CPU, in one process, eager. A round is one batch of "
+                f"vLLM {context.release} on a CPU, in one process, eager. A batch is "
                 f"{_DENSE['prompts']} prompts of {_DENSE['length']} tokens, {_DENSE['tokens']} "
-                f"tokens each, in every engine in turn. The engines stay for {rounds} rounds; "
-                f"there are {starts} such sets of engines, since a process is faster or slower "
-                "than its like for as long as it lives. The dense model is a Llama of four "
+                "tokens each. A process is faster or slower than its like for as long as it "
+                "lives, so a round is a new set of engines, which generate the batch in turns "
+                f"{rounds} times; the median of these counts. The dense model is a Llama of four "
                 "layers in float16 (hidden size 1024, vocabulary 32768), the other a GLM-4 MoE of "
                 "four layers in float32 (16 experts, 4 a token); the weights are made up."
             ),
@@ -108,12 +109,15 @@ def _turns(
     rounds: int,
     starts: int,
 ) -> dict[str, dict[str, list[float]]]:
-    """Start an engine for each way, all together, and let them generate in turn; start again."""
+    """Start an engine for each way, all together, and let them generate in turns; start again.
+
+    Returns the medians of each start.
+    """
     taken: dict[str, dict[str, list[float]]] = {}
     for _ in range(starts):
         for name, samples in _set(context, ways, rounds).items():
             for way, values in samples.items():
-                taken.setdefault(name, {}).setdefault(way, []).extend(values)
+                taken.setdefault(name, {}).setdefault(way, []).append(statistics.median(values))
     return taken
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -48,7 +49,12 @@ def figures(
         vocabulary, hidden: The shape of the weight.
         rows: Tokens a step.
     """
-    arguments = {"device": device, "vocabulary": vocabulary, "hidden": hidden, "rows": rows}
+    arguments: dict[str, Any] = {
+        "device": device,
+        "vocabulary": vocabulary,
+        "hidden": hidden,
+        "rows": rows,
+    }
     with contextlib.ExitStack() as stack:
         subjects = {}
         for way, switch in WAYS.items():

@@ -3,12 +3,18 @@
 The ways take turns, A B B A, so that what else the machine does falls on all of them alike, and so
 that none always comes after the one that leaves the caches coldest. A ratio is taken within each
 round, between neighbours in time; its median and quartiles are those of the rounds.
+
+An aim is a statement about the median that no number of rounds shows exactly. So it is met, or
+missed, where the interval that holds the median with 95 % confidence is on one side of it, and else
+undecided: what was asked is smaller than the noise.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
+import math
 import os
 import statistics
 import subprocess
@@ -28,6 +34,14 @@ class Spread:
     median: float
     low: float
     high: float
+
+
+class Verdict(str, enum.Enum):
+    """What came of an aim."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNDECIDED = "undecided"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,26 +85,30 @@ class Figure:
 
     def value(self, way: str) -> Spread:
         """Return the spread of a way's samples."""
-        return spread(self.samples[way])
+        return spread(self.of("value", way))
 
     def ratio(self, way: str) -> Spread:
         """Return the spread of a way's ratio to the first, taken in each round."""
-        return spread([one / other for one, other in self._pairs(way)])
+        return spread(self.of("ratio", way))
 
-    def difference(self, way: str) -> Spread:
-        """Return the spread of a way's difference from the first, taken in each round."""
-        return spread([one - other for one, other in self._pairs(way)])
+    def of(self, what: str, way: str) -> list[float]:
+        """Return a way's value, ratio or difference, of which ``what`` is one, in each round."""
+        rounds = zip(self.samples[way], self.samples[self.against], strict=True)
+        if what == "ratio":
+            return [one / other for one, other in rounds]
+        if what == "difference":
+            return [one - other for one, other in rounds]
+        return list(self.samples[way])
 
-    def _pairs(self, way: str) -> list[tuple[float, float]]:
-        return list(zip(self.samples[way], self.samples[self.against], strict=True))
-
-    def reached(self) -> bool | None:
-        """Tell whether the aim is met by the median; None without one."""
-        if self.aim is None:
-            return None
-        found: Spread = getattr(self, self.aim.of)(self.aim.way)
-        least = self.aim.at_least
-        return found.median <= self.aim.at_most and (least is None or found.median >= least)
+    def verdict(self, aim: Aim) -> Verdict:
+        """Hold the interval of the median against an aim."""
+        low, high = interval(self.of(aim.of, aim.way))
+        least = -math.inf if aim.at_least is None else aim.at_least
+        if least <= low and high <= aim.at_most:
+            return Verdict.MET
+        if high < least or aim.at_most < low:
+            return Verdict.MISSED
+        return Verdict.UNDECIDED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +148,20 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread(values[0], values[0], values[0])
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return Spread(median, low, high)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return between which two samples the median lies, with 95 % confidence.
+
+    Whatever their distribution: by how likely it is that so few of them fall on one side of it. Of
+    less than six samples even the least and the greatest are not that sure; they are returned.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, both_tails = 0, 2 / 2**count
+    while both_tails + 2 * math.comb(count, outside + 1) / 2**count <= 0.05:
+        outside += 1
+        both_tails += 2 * math.comb(count, outside) / 2**count
+    return ordered[outside], ordered[count - 1 - outside]
 
 
 def alternate(

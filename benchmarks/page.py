@@ -22,6 +22,10 @@ to do one thing took turns, A B B A. Every number is the median of the rounds, w
 third quartile beside it. A ratio is that of a way to the first of its group, taken within each
 round. Peak memory is that of the measured process by the kernel's account.
 
+Beside what is held against an aim stands the interval that holds its median with 95 % confidence.
+An aim is met or missed if all of the interval is; else it is undecided, since the run is noisier
+than what the aim asks. Instructions have no noise: they are counted, once.
+
 To measure on another machine: `benchmarks/run --write`, with nothing else running.
 """
 
@@ -54,15 +58,16 @@ def aims(section: Section) -> list[str]:
 
 
 def _aim(figure: Figure, aim: Aim) -> str:
-    found: Spread = getattr(figure, aim.of)(aim.way)
+    samples = figure.of(aim.of, aim.way)
     write = _ratio if aim.of == "ratio" else _number
     unit = "" if aim.of == "ratio" else f" {figure.unit}"
     what = {"value": "", "ratio": f" against {figure.against}", "difference": " more"}[aim.of]
     least = "" if aim.at_least is None else f"at least {write(aim.at_least)} and "
-    verdict = "met" if figure.reached() else "missed"
+    low, high = measure.interval(samples)
+    sure = "" if low == high else f" ({write(low)} to {write(high)})"
     return (
-        f"{figure.name}, {aim.way}: {write(found.median)}{unit}{what} "
-        f"({_range(found, write)}); aim: {least}at most {write(aim.at_most)}{unit}, {verdict}"
+        f"{figure.name}, {aim.way}: {write(measure.spread(samples).median)}{unit}{what}{sure}; "
+        f"aim: {least}at most {write(aim.at_most)}{unit}, {figure.verdict(aim).value}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,25 @@ SCRIPTS = Path(__file__).parent / "subjects"
 class Subject:
     """A script of ``subjects/``, run by some interpreter; it answers one request at a time.
 
-    A context manager that ends the process. What it prints goes to a log.
+    A context manager that ends the process. What it prints goes to a log. ``under`` is a command
+    that runs the interpreter.
     """
 
     def __init__(
-        self, python: Path, script: str, env: Mapping[str, str], log: Path, **arguments: object
+        self,
+        python: Path,
+        script: str,
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        under: Sequence[str] = (),
+        **arguments: object,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._script, self._log = script, log
         with log.open("w") as file:
             self._process = subprocess.Popen(
-                [str(python), str(SCRIPTS / script), json.dumps(arguments)],
+                [*under, str(python), str(SCRIPTS / script), json.dumps(arguments)],
                 env=dict(env),
                 cwd=log.parent,
                 stdin=subprocess.PIPE,
@@ -45,6 +53,11 @@ class Subject:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def send(self, **request: object) -> None:
         """Ask, without waiting for the answer."""

@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks import command, page
 from benchmarks.context import Context
-from benchmarks.measure import Aim, Figure, Section, Table, alternate
+from benchmarks.measure import Aim, Figure, Section, Table, alternate, interval
 from benchmarks.subject import Subject
 
 ROOT = Path(__file__).parents[2]
-RATIO = "- start, overlay: 1.000 against stock (0.875 to 1.250); "
+RATIO = "- start, overlay: 1.000 against stock (0.500 to 2.000); "
 
 
 def figure(aim=None):
@@ -78,31 +78,45 @@ def test_the_page_is_made_from_the_json_alone(measured) -> None:
 @pytest.mark.parametrize(
     ("aim", "line"),
     [
+        (Aim("overlay", "ratio", 2, 0.5), f"{RATIO}aim: at least 0.500 and at most 2.000, met"),
+        (Aim("overlay", "ratio", 1.01), f"{RATIO}aim: at most 1.010, undecided"),
+        (Aim("overlay", "ratio", 9, 1), f"{RATIO}aim: at least 1.000 and at most 9.000, undecided"),
+        (Aim("overlay", "ratio", 0.49), f"{RATIO}aim: at most 0.490, missed"),
         (
-            Aim("overlay", "ratio", 1.01, 0.99),
-            f"{RATIO}aim: at least 0.990 and at most 1.010, met",
+            Aim("overlay", "ratio", 9, 2.01),
+            f"{RATIO}aim: at least 2.010 and at most 9.000, missed",
         ),
         (
-            Aim("overlay", "ratio", 0.99),
-            f"{RATIO}aim: at most 0.990, missed",
+            Aim("stock", "value", 4),
+            "- start, stock: 2.5 ms (1 to 4); aim: at most 4 ms, met",
         ),
         (
-            Aim("overlay", "ratio", 9, 1.01),
-            f"{RATIO}aim: at least 1.010 and at most 9.000, missed",
-        ),
-        (
-            Aim("stock", "value", 2.5),
-            "- start, stock: 2.5 ms (1.75 to 3.25); aim: at most 2.5 ms, met",
-        ),
-        (
-            Aim("overlay", "difference", -0.5),
-            "- start, overlay: 0 ms more (-0.5 to 0.25); aim: at most -0.5 ms, missed",
+            Aim("overlay", "difference", -2.5),
+            "- start, overlay: 0 ms more (-2 to 1); aim: at most -2.5 ms, missed",
         ),
     ],
 )
-def test_an_aim_is_said_to_be_met_or_missed(measured, aim, line) -> None:
+def test_an_aim_is_met_or_missed_by_all_of_an_interval(measured, aim, line) -> None:
     _, _, written = measured(startup=lambda _: Section([], [figure(aim)]))
     assert line in written.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(1003, "met"), (1011, "missed")])
+def test_what_is_counted_once_is_decided(measured, count, verdict) -> None:
+    samples = {"stock": [1000], "overlay": [count]}
+    counted = Figure("start", "million", samples, Aim("overlay", "ratio", 1.01))
+    _, _, written = measured(startup=lambda _: Section([], [counted]))
+    found = f"- start, overlay: {count / 1000} against stock; aim: at most 1.010, {verdict}"
+    assert found in written.read_text().splitlines()
+
+
+# Of tables of the interval for a median by the sign test, and of samples too few for one.
+@pytest.mark.parametrize(
+    ("samples", "low", "high"),
+    [(1, 1, 1), (5, 1, 5), (6, 1, 6), (9, 2, 8), (10, 2, 9), (20, 6, 15), (40, 14, 27)],
+)
+def test_the_interval_of_the_median(samples, low, high) -> None:
+    assert interval(range(samples, 0, -1)) == (low, high)
 
 
 def test_a_section_that_fails_makes_the_run_fail_and_no_page(measured, tmp_path, capsys) -> None:
@@ -165,3 +179,10 @@ def test_what_makes_no_sense_is_refused_at_once(options) -> None:
     process = subprocess.run(run, capture_output=True, text=True, check=False)
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1].startswith("benchmarks/run: error:")
+
+
+def test_without_valgrind_nothing_is_measured() -> None:
+    run = [sys.executable, ROOT / "benchmarks" / "run", "instructions"]
+    process = subprocess.run(run, capture_output=True, text=True, check=False, env={"PATH": ""})
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1].endswith("apt-get install valgrind")
