@@ -25,7 +25,7 @@ def measure(context: Context) -> Section:
             f"{own}, from a wheel on disk": builder.own([str(context.base())]),
             f"{own}, from an installed vLLM": builder.own(["installed"], installed=True),
         },
-        context.rounds(9),
+        context.rounds(45),
     )
     through = alternate(
         {

@@ -6,8 +6,11 @@ import json
 import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from benchmarks.measure import progress
 
 if TYPE_CHECKING:
     from benchmarks.context import Context
@@ -18,6 +21,20 @@ names = {names!r}
 found = {{name: importlib.metadata.version(name) for name in names}}
 print(json.dumps({{"Python": platform.python_version(), **found}}))
 """
+
+
+def settle(load: float = 0.5, at_most: float = 300) -> None:
+    """Wait until the machine is idle: for its load average of one minute, some seconds at most.
+
+    What was done just before, a build or the tests, is still in that number, and in the caches of
+    the file system. A machine that stays busy is measured as it is, and the page says its load.
+    """
+    for _ in range(int(at_most // 5)):
+        now = os.getloadavg()[0]
+        if now < load:
+            return
+        progress(f"waiting for the machine to become idle: its load is {now:.1f}")
+        time.sleep(5)
 
 
 def describe(context: Context) -> dict[str, str]:

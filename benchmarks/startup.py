@@ -18,7 +18,7 @@ def measure(context: Context) -> Section:
     context.uv("pip", "install", "--quiet", "--no-deps", "--python", overlaid, context.overlay)
     starts = alternate(
         {"without": _interpreter(bare), "with the overlay": _interpreter(overlaid)},
-        context.rounds(200),
+        context.rounds(1000),
         warm_up=3,
     )
     ways = {
@@ -27,7 +27,7 @@ def measure(context: Context) -> Section:
         "stock, again": _engine(context, "stock", context.plain),
         "overlay": _engine(context, "overlay", context.overlaid),
     }
-    steps = alternate(ways, context.rounds(42))
+    steps = alternate(ways, context.rounds(24))
     aims = {step: Aim("overlay", "ratio", 1.01) for step in STEPS}
     return Section(
         notes=[
