@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.context import Context, python, variables
+from benchmarks.context import Context, python, site_packages, variables
 from benchmarks.measure import Aim, Figure, Section, alternate, process
 from benchmarks.subject import Subject
 
@@ -14,11 +14,18 @@ STEPS = ("import vllm", "from vllm import LLM", "engine start", "all three, CPU 
 
 def measure(context: Context) -> Section:
     """Measure interpreters, then imports and engines: stock, stock again and with the overlay."""
-    bare, overlaid = (context.environment(name) for name in ("bare", "bare-overlaid"))
+    names = ("bare", "bare-empty", "bare-overlaid")
+    bare, empty, overlaid = (context.environment(name) for name in names)
+    (site_packages(empty) / "empty.pth").write_text("import empty\n", encoding="utf-8")
+    (site_packages(empty) / "empty.py").touch()
     context.uv("pip", "install", "--quiet", "--no-deps", "--python", overlaid, context.overlay)
     starts = alternate(
-        {"without": _interpreter(bare), "with the overlay": _interpreter(overlaid)},
-        context.rounds(1000),
+        {
+            "without": _interpreter(bare),
+            "with a .pth that imports an empty module": _interpreter(empty),
+            "with the overlay": _interpreter(overlaid),
+        },
+        context.rounds(1002),
         warm_up=3,
     )
     ways = {
@@ -32,12 +39,13 @@ def measure(context: Context) -> Section:
     return Section(
         notes=[
             (
-                "The interpreters run `pass` in two environments that are empty but for the "
-                f"overlay. The engine is vLLM {context.release} on a CPU, in the process that "
-                "starts it, with a model of one small layer and weights that are made up; "
-                "stock is an environment without the overlay, measured as two ways, which differ "
-                "by nothing but noise. Bytecode and vLLM's own caches were there before. The next "
-                "section counts what this one times."
+                "The interpreters run `pass` in environments that are empty but for the overlay, "
+                "or for the least that could stand in its place. The engine is vLLM "
+                f"{context.release} on a CPU, in the process that starts it, with a model "
+                "of one small layer and weights that are made up; stock is an environment "
+                "without the overlay, measured as two ways, which differ by nothing but noise. "
+                "Bytecode and vLLM's own caches were there before. The next section "
+                "counts what this one times."
             ),
         ],
         figures=[
