@@ -8,31 +8,23 @@ instructions (those that hash a file in a tenth of the time, for one).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.context import Context, python
 from benchmarks.measure import Aim, Figure, Section, progress
+from benchmarks.startup import ENGINE, STEPS
 from benchmarks.subject import Subject
 
-# What is shown for each step of subjects/steps.py, and the steps of a start alone.
-_NAMES = {
-    "vllm": "import vllm",
-    "llm_class": "from vllm import LLM",
-    "engine": "engine start",
-    "batch": "dense model, a batch",
-}
-_START = ("vllm", "llm_class", "engine")
+_NAMES = {**STEPS, "batch": "dense model, a batch"}
 _BATCHES = 4
-_WORK = {"prompts": 4, "length": 32, "tokens": 8}
-_DENSE: dict[str, Any] = {"model": "llama", "options": {"dtype": "float16"}, **_WORK}
-_EXPERTS: dict[str, Any] = {"model": "moe", "options": {"dtype": "float32"}, **_WORK}
+_DENSE: dict[str, Any] = {**ENGINE, "length": 32, "tokens": 8}
+_EXPERTS: dict[str, Any] = {**_DENSE, "model": "moe", "options": {"dtype": "float32"}}
 _TOTALS = re.compile(r"(?m)^totals: (\d+)$")
 
 
@@ -63,7 +55,7 @@ def measure(context: Context) -> Section:
         _figure(
             _NAMES[step],
             {way: steps[step] for way, steps in counted.items()},
-            None if step in _START else 0.99,
+            None if step in STEPS else 0.99,
         )
         for step in _NAMES
     ]
@@ -74,7 +66,7 @@ def measure(context: Context) -> Section:
                 f"{_version()} counts what one process executes in user space, with one thread. "
                 f"The steps are those of a start of vLLM {context.release} on a CPU, in one "
                 "process, eager; a batch is that of an engine which has generated one before "
-                f"({_WORK['prompts']} prompts of {_WORK['length']} tokens, {_WORK['tokens']} "
+                f"({_DENSE['prompts']} prompts of {_DENSE['length']} tokens, {_DENSE['tokens']} "
                 f"tokens each, the mean of {_BATCHES}). The models are tiny, so that most of it "
                 "is vLLM's own Python; their weights are made up. Valgrind's CPU has no "
                 "instructions for SHA-256, so the check of the files counts for more here than "
@@ -110,8 +102,12 @@ def _count(
         for step in _NAMES:
             subject.ask(step=step)
     counts: dict[str, float] = {}
-    with _counted(context.fresh(f"instructions-{name}"), home, arguments, env, log) as process:
-        for step in _START:
+    out = context.fresh(f"instructions-{name}") / "callgrind"
+    valgrind = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}"]
+    with Subject(python(home), "steps.py", env, log, under=valgrind, **arguments) as subject:
+        subject.receive()
+        process = _Counted(subject, out)
+        for step in STEPS:
             counts[step] = process.take(step)
         process.take("batch")
         counts["batch"] = process.take("batch", _BATCHES)
@@ -119,7 +115,7 @@ def _count(
 
 
 class _Counted:
-    """A process under Valgrind, waiting to be asked for a step."""
+    """A process under Valgrind, which waits to be asked for a step, and what it has executed."""
 
     def __init__(self, subject: Subject, out: Path) -> None:
         self._subject, self._out = subject, out
@@ -143,14 +139,3 @@ class _Counted:
         (total,) = _TOTALS.findall(dump.read_text(encoding="utf-8", errors="replace"))
         dump.unlink()
         return int(total)
-
-
-@contextlib.contextmanager
-def _counted(
-    directory: Path, home: Path, arguments: Mapping[str, Any], env: Mapping[str, str], log: Path
-) -> Iterator[_Counted]:
-    out = directory / "callgrind"
-    valgrind = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}"]
-    with Subject(python(home), "steps.py", env, log, under=valgrind, **arguments) as subject:
-        subject.receive()
-        yield _Counted(subject, out)

@@ -12,7 +12,6 @@ undecided: what was asked is smaller than the noise.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import itertools
 import math
 import os
@@ -22,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 MIB = 1 << 20
 
@@ -34,14 +33,6 @@ class Spread:
     median: float
     low: float
     high: float
-
-
-class Verdict(str, enum.Enum):
-    """What came of an aim."""
-
-    MET = "met"
-    MISSED = "missed"
-    UNDECIDED = "undecided"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +91,15 @@ class Figure:
             return [one - other for one, other in rounds]
         return list(self.samples[way])
 
-    def verdict(self, aim: Aim) -> Verdict:
+    def verdict(self, aim: Aim) -> Literal["met", "missed", "undecided"]:
         """Hold the interval of the median against an aim."""
         low, high = interval(self.of(aim.of, aim.way))
         least = -math.inf if aim.at_least is None else aim.at_least
         if least <= low and high <= aim.at_most:
-            return Verdict.MET
+            return "met"
         if high < least or aim.at_most < low:
-            return Verdict.MISSED
-        return Verdict.UNDECIDED
+            return "missed"
+        return "undecided"
 
 
 @dataclasses.dataclass(frozen=True)

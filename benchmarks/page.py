@@ -67,7 +67,7 @@ def _aim(figure: Figure, aim: Aim) -> str:
     sure = "" if low == high else f" ({write(low)} to {write(high)})"
     return (
         f"{figure.name}, {aim.way}: {write(measure.spread(samples).median)}{unit}{what}{sure}; "
-        f"aim: {least}at most {write(aim.at_most)}{unit}, {figure.verdict(aim).value}"
+        f"aim: {least}at most {write(aim.at_most)}{unit}, {figure.verdict(aim)}"
     )
 
 

@@ -1,10 +1,13 @@
-"""A start, step by step, and batches: each when it is asked for, so that it can be counted alone.
+"""A start, step by step, and batches: each when it is asked for, so that it stands alone.
 
-Arguments: ``model`` ("llama" or "moe"), ``options`` of ``LLM``, ``prompts``, ``length`` (tokens of
-a prompt), ``tokens`` (to generate for each).
+Arguments: ``model`` ("llama" or "moe"), ``options`` of ``LLM``, ``prompts``; and for batches,
+``length`` (tokens of a prompt), ``tokens`` (to generate for each). Answers with the seconds of the
+step and the CPU time of the process so far.
 """
 
 from __future__ import annotations
+
+import time
 
 import answers
 import engines
@@ -35,9 +38,11 @@ class Start:
 start = Start()
 
 
-def take(step: str) -> None:
+def take(step: str) -> dict[str, float]:
     """Take a step."""
+    started = time.perf_counter()
     getattr(start, step)()
+    return {"s": time.perf_counter() - started, "CPU": time.process_time()}
 
 
 answers.serve(take)

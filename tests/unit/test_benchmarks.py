@@ -123,8 +123,10 @@ def test_a_section_that_fails_makes_the_run_fail_and_no_page(measured, tmp_path,
     def broken(context):
         # The interpreter of these tests has no vLLM.
         log = context.kept / "start.log"
-        with Subject(Path(sys.executable), "start.py", {}, log, steps=[]) as subject:
+        arguments = {"model": "llama", "options": {}, "prompts": 1}
+        with Subject(Path(sys.executable), "steps.py", {}, log, **arguments) as subject:
             subject.receive()
+            subject.ask(step="vllm")
         return Section([], [figure()])
 
     (tmp_path / "page.md").write_text("of an earlier run")
