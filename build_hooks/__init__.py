@@ -1,7 +1,16 @@
 """Builds the overlay wheel: reads a base vLLM, applies the patch queue strictly, emits vllm-nemo.
 
-The hatchling hooks in ``hatch.py`` and the commands of ``python -m build_hooks`` are thin; the
-modules beside them do one job each and import one way::
+The hatchling hooks in ``hatch.py`` and the commands in ``cli.py`` are thin. ``build.make`` is the
+life of a build, from top to bottom; the packages are its rooms, and each imports only those before
+it::
 
-    errors <- diff <- queue <- base, fetch <- assemble <- lock <- manifest, sbom <- plan <- commands
+    project, releases, files, errors, shared
+    diffs       unified diffs as text: reader, applier, writer
+    queues      the format of a patch queue, and its locks
+    bases       the vLLM that is read: a wheel, a directory, the installed one, a release
+    assembly    the queue applied to a base
+    outputs     the record in the lock, the manifest, the bill of materials, the wheel
+    build       the life of a build
+    upkeep      what a maintainer runs: status, port, refresh, lint, pages
+    cli, hatch
 """

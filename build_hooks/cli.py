@@ -14,22 +14,36 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from build_hooks import base as bases
-from build_hooks import docs, fetch, lock, plan, port, published, status, table
-from build_hooks.assemble import assemble, sha256
+from build_hooks import build as building
+from build_hooks.assembly.assemble import assemble
+from build_hooks.bases import cache, choice
+from build_hooks.bases.index import published
+from build_hooks.bases.wheel import from_wheel
 from build_hooks.errors import BaseError, BuildError, LockError
+from build_hooks.files import sha256
+from build_hooks.outputs.lock import write as write_lock
+from build_hooks.project import Project
+from build_hooks.queues import lock
+from build_hooks.queues.reader import load
+from build_hooks.releases import final, spell
+from build_hooks.shared import outcomes, tables
+from build_hooks.upkeep import lint, pages, status
+from build_hooks.upkeep.port import port
+from build_hooks.upkeep.refresh import refresh, write_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from build_hooks.queue import Patch, Queue
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Patch, Queue
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status."""
+def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
+    """Run one command on a project, by default the one that this code is part of."""
     options = _parser().parse_args(arguments)
+    options.project = Project.here() if project is None else project
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -91,49 +105,64 @@ def _parser() -> argparse.ArgumentParser:
     fresh.add_argument("--release", metavar="RELEASE", help="only this variant")
     fresh.add_argument("--tree", type=Path, metavar="DIR", help="take the changed files from here")
 
+    whole = add("show", _show)
+    whole.add_argument("id", metavar="ID")
+    whole.add_argument("release", metavar="RELEASE")
+
     add("lint", _lint)
     add("docs", _docs)
     return parser
 
 
-def _open(setting: str, wheels: Path | None) -> bases.Base:
+def _open(setting: str, queue: Queue, wheels: Path | None) -> Base:
     """Open a base that is named as in ``NRL_VLLM_BASE``; of a release, the whole wheel."""
-    found = bases.named(setting)
-    if found is None or isinstance(found, Version):
-        return bases.from_wheel(_wheel(_release(setting), wheels))
-    base = found()
-    if base is None:
-        raise BaseError("no vLLM is installed here")
-    return base
+    place = choice.named(setting)
+    if isinstance(place, Version):
+        return from_wheel(_wheel(place, queue, wheels))
+    return choice.open_place(place, queue)
 
 
-def _wheel(release: Version, wheels: Path | None) -> Path:
-    known = lock.load(plan.OVERLAY, release)
-    return fetch.wheel(release, known.wheels if known else {}, wheels)
+def _wheel(release: Version, queue: Queue, wheels: Path | None) -> Path:
+    known = lock.load(queue.directory, release)
+    return cache.fetch_wheel(release, known.wheels if known else {}, wheels)
 
 
 def _release(text: str) -> Version:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        raise BaseError(f"{text!r} is neither on disk nor a release such as 0.29.0") from None
+    release = spell(text)
+    if release is None:
+        raise BaseError(f"{text!r} is no release such as 0.29.0")
+    return release
+
+
+def _patch(queue: Queue, name: str) -> Patch:
+    by_id = {patch.id: patch for patch in queue.patches}
+    if name not in by_id:
+        raise BuildError(f"no such patch: {name}; the queue has {', '.join(by_id)}")
+    return by_id[name]
 
 
 def _build(options: argparse.Namespace) -> int:
     """Build overlay wheels, and tell what each patch came to."""
     from hatchling.builders.wheel import WheelBuilder
 
-    named = list(options.bases)
+    project: Project = options.project
+    queue = load(project.queue)
+    bases = list(options.bases)
     if options.all:
-        named += [str(release) for release in plan.load_queue().releases]
-    for name in named or [os.environ.get(plan.BASE_VARIABLE, "")]:
-        release = bases.named(name)
-        if options.wheels and isinstance(release, Version):
-            name = str(_wheel(release, options.wheels))  # noqa: PLW2901
-        os.environ[plan.BASE_VARIABLE] = name
+        bases += [str(release) for release in queue.releases]
+    # All of them before the first is fetched: the last may be misspelt.
+    places = [choice.named(base) for base in bases]
+    if not places:
+        setting = os.environ.get(building.BASE_VARIABLE, "")
+        places = [choice.named(setting) if setting else ""]
+    for place in places:
+        if options.wheels and isinstance(place, Version):
+            place = _wheel(place, queue, options.wheels)  # noqa: PLW2901
+        # The hook runs in this process, and reads its settings as in any front end.
+        os.environ[building.BASE_VARIABLE] = str(place)
         started = time.perf_counter()
         out = options.out.resolve()
-        wheel = next(iter(WheelBuilder(str(plan.ROOT)).build(directory=str(out))))
+        wheel = next(iter(WheelBuilder(str(project.root)).build(directory=str(out))))
         # The wheels' paths are all that goes to standard output: for scripts.
         print(wheel, flush=True)
         print(f"built in {time.perf_counter() - started:.1f} s\n", file=sys.stderr)
@@ -142,23 +171,24 @@ def _build(options: argparse.Namespace) -> int:
 
 def _lock(options: argparse.Namespace) -> int:
     """Record what the supported releases' builds read and make."""
-    queue = plan.load_queue()
+    project: Project = options.project
+    queue = load(project.queue)
     releases = [_release(text) for text in options.releases] or queue.releases
     for release in releases:
         if release not in queue.releases:
             raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
     for release in releases:
-        path = fetch.wheel(release, {}, options.wheels)
-        wheels = {**_locked_wheels(release), path.name: sha256(path.read_bytes())}
-        file = lock.write(plan.OVERLAY, assemble(queue, bases.from_wheel(path)), wheels)
-        print(f"{release}: {file.relative_to(plan.ROOT)}")
+        path = cache.fetch_wheel(release, {}, options.wheels)
+        wheels = {**_locked_wheels(queue, release), path.name: sha256(path.read_bytes())}
+        file = write_lock(queue.directory, assemble(queue, from_wheel(path)), wheels)
+        print(f"{release}: {project.shown(file)}")
     return 0
 
 
-def _locked_wheels(release: Version) -> Mapping[str, str]:
+def _locked_wheels(queue: Queue, release: Version) -> Mapping[str, str]:
     """Return the hashes of wheels that are kept when a release is locked anew."""
     try:
-        known = lock.load(plan.OVERLAY, release)
+        known = lock.load(queue.directory, release)
     except LockError:
         # A lock that cannot be read says to run this command.
         return {}
@@ -167,7 +197,7 @@ def _locked_wheels(release: Version) -> Mapping[str, str]:
 
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
-    queue = plan.load_queue()
+    queue = load(options.project.queue)
     named = list(options.against)
     ahead: list[Version] = []
     if options.newest:
@@ -175,7 +205,7 @@ def _status(options: argparse.Namespace) -> int:
         ahead = [release for release in known if release > max(queue.releases)]
         named.append(str(known[0]))
     if named:
-        cells = status.against(queue, [_open(name, options.wheels) for name in named])
+        cells = status.against(queue, [_open(name, queue, options.wheels) for name in named])
     else:
         cells = status.from_locks(queue)
     if options.json:
@@ -191,54 +221,60 @@ def _status(options: argparse.Namespace) -> int:
 
 def _port(options: argparse.Namespace) -> int:
     """Merge each patch onto another release; exit 1 if any is left with conflicts."""
-    queue = plan.load_queue()
-    old, new = _open(options.old, options.wheels), _open(options.new, options.wheels)
-    scratch = plan.ROOT / "build" / "port" / str(new.version)
-    carried = port.port(queue, old, new, plan.OVERLAY / "patches", scratch)
-    rows = [(c.patch, c.outcome, c.remark) for c in carried]
-    print(table.render(("patch", f"on {new.version}", "remark"), rows))
-    release = Version(new.version.base_version)
+    project: Project = options.project
+    queue = load(project.queue)
+    old = _open(options.old, queue, options.wheels)
+    new = _open(options.new, queue, options.wheels)
+    carried = port(queue, old, new, project.trees(str(new.version)))
+    rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
+    print(tables.render(("patch", f"on {new.version}"), rows))
+    release = final(new.version)
     if release not in queue.releases:
         hint = f"Add {release} to `releases` in overlay/series.toml before you refresh or lock."
         print(hint, file=sys.stderr)
-    return 1 if any(c.outcome in (port.MERGED, port.UPSTREAM) for c in carried) else 0
+    unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM)
+    return 1 if any(c.outcome in unsettled for c in carried) else 0
 
 
 def _refresh(options: argparse.Namespace) -> int:
-    """Write diffs afresh: exact lines, least context."""
-    queue = plan.load_queue()
-    by_id = {patch.id: patch for patch in queue.patches}
-    unknown = [name for name in options.ids if name not in by_id]
-    if unknown:
-        raise BuildError(f"no such patch: {', '.join(unknown)}; the queue has {', '.join(by_id)}")
+    """Write diffs afresh: exact lines, least context, nothing that an older variant says."""
+    project: Project = options.project
+    queue = load(project.queue)
     if options.tree and not (options.release and len(options.ids) == 1):
         raise BuildError("--tree goes with one ID and --release")
-    for name in options.ids or by_id:
-        for release in _releases(by_id[name], options.release):
-            text = port.refresh(queue, by_id[name], _open(release, options.wheels), options.tree)
-            file = plan.OVERLAY / "patches" / name / f"{release}.patch"
-            changed = not file.exists() or file.read_text(encoding="utf-8") != text
-            file.write_text(text, encoding="utf-8")
-            print(f"{file.relative_to(plan.ROOT)}: {'written' if changed else 'unchanged'}")
+    chosen = [_patch(queue, name).id for name in options.ids] or [p.id for p in queue.patches]
+    only = _release(options.release) if options.release else None
+    for name in chosen:
+        releases = [only] if only else [v.release for v in _patch(queue, name).variants]
+        for release in releases:
+            patch = _patch(queue, name)
+            base = _open(str(release), queue, options.wheels)
+            text = refresh(queue, patch, base, options.tree)
+            file, done = write_variant(queue, patch, release, text)
+            print(f"{project.shown(file)}: {done}")
+            if len(releases) > 1:
+                # A newer variant leaves out what this one says now.
+                queue = load(project.queue)
     return 0
 
 
-def _releases(patch: Patch, only: str | None) -> list[str]:
-    return [only] if only else [str(variant.release) for variant in patch.variants]
+def _show(options: argparse.Namespace) -> int:
+    """Print the whole diff of one patch for one release, put together from its variants."""
+    queue = load(options.project.queue)
+    patch, release = _patch(queue, options.id), _release(options.release)
+    diff = patch.diff(release) if patch.needed(release) else None
+    if diff is None:
+        raise BuildError(f"{patch.id} is not needed for {release}: {patch.reason(release)}")
+    for path, variant in diff.variants.items():
+        print(f"{path}: from {variant}.patch", file=sys.stderr)
+    sys.stdout.write(diff.text.decode())
+    return 0
 
 
-def _lint(_: argparse.Namespace) -> int:
+def _lint(options: argparse.Namespace) -> int:
     """Check the queue's format, and that each lock and generated page is there and fresh."""
-    queue: Queue = plan.load_queue()
-    faults = [
-        f"{cell.patch} on {cell.base}: {cell.remark}"
-        for cell in status.from_locks(queue)
-        if cell.outcome in (status.STALE, status.UNLOCKED)
-    ]
-    faults += [
-        f"{path.relative_to(plan.ROOT)} is not fresh: python -m build_hooks docs"
-        for path in docs.stale(docs.pages(queue, plan.ROOT), plan.ROOT)
-    ]
+    queue = load(options.project.queue)
+    faults = lint.faults(queue, options.project)
     for fault in faults:
         print(fault, file=sys.stderr)
     variants = sum(len(patch.variants) for patch in queue.patches)
@@ -246,14 +282,15 @@ def _lint(_: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-def _docs(_: argparse.Namespace) -> int:
+def _docs(options: argparse.Namespace) -> int:
     """Write the pages that are made from the queue, and the README's table."""
-    made = docs.pages(plan.load_queue(), plan.ROOT)
-    for path in docs.stale(made, plan.ROOT):
+    project: Project = options.project
+    made = pages.pages(load(project.queue), project)
+    for path in pages.stale(made, project):
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(made[path], encoding="utf-8")
         else:
             path.unlink()
-        print(f"{path.relative_to(plan.ROOT)}: {'written' if path in made else 'removed'}")
+        print(f"{project.shown(path)}: {'written' if path in made else 'removed'}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ class TooLargeError(OSError):
     """A file that holds more than any file of its kind."""
 
 
-def read(path: Path, maximum: int) -> bytes:
+def read_regular(path: Path, maximum: int) -> bytes:
     """Return the bytes of a regular file, or of the one that a link leads to.
 
     A device never ends and a pipe may never begin, so neither is opened.
@@ -35,3 +36,8 @@ def read(path: Path, maximum: int) -> bytes:
             size = max(len(data), os.fstat(file.fileno()).st_size)
             raise TooLargeError(errno.EFBIG, f"{size} bytes; {maximum} at most", str(path))
     return data
+
+
+def sha256(content: bytes) -> str:
+    """Return the hash by which contents are compared everywhere, in hex."""
+    return hashlib.sha256(content).hexdigest()

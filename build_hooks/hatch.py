@@ -18,15 +18,17 @@ if sys.version_info < (3, 10):  # noqa: UP036
 # hatchling loads hooks by path, so the package around this file is not importable yet.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from build_hooks import plan, wheel
+from build_hooks import build
 from build_hooks.errors import BuildError
+from build_hooks.outputs import report, wheel
+from build_hooks.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def _sober_errors() -> Iterator[None]:
+def _message_alone() -> Iterator[None]:
     """Let a front end show the message of a failed build, and no traceback above it."""
     try:
         yield
@@ -37,23 +39,25 @@ def _sober_errors() -> Iterator[None]:
 class OverlayMetadata(MetadataHookInterface):
     """Sets version, dependency and entry points; refuses to build without the build hook."""
 
-    @_sober_errors()
+    @_message_alone()
     def update(self, metadata: dict[str, Any]) -> None:
         """Fill in the dynamic fields from the base."""
         # Metadata hooks run where build hooks are switched off; a wheel without its overlay would
         # look like one that has it.
         if os.environ.get("HATCH_BUILD_NO_HOOKS", "").lower() in ("true", "1"):
             raise BuildError("HATCH_BUILD_NO_HOOKS would give a wheel without an overlay; unset it")
-        identity = plan.identify(plan.Settings.from_environment())
+        identity = build.identify(Project(Path(self.root)), build.Settings.from_environment())
         metadata["version"] = identity.version
         metadata["dependencies"] = [identity.requirement]
-        metadata["entry-points"] = {"vllm.general_plugins": {"vllm_nemo": "vllm_nemo._guard:check"}}
+        metadata["entry-points"] = {
+            "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"}
+        }
 
 
 class OverlayWheel(BuildHookInterface[Any]):
     """Puts every file into the wheel, and checks the finished one."""
 
-    @_sober_errors()
+    @_message_alone()
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the overlay and hand its files to hatchling."""
         if version == "editable":
@@ -61,17 +65,17 @@ class OverlayWheel(BuildHookInterface[Any]):
                 "vllm-nemo cannot be installed in editable mode: what it serves is made at build "
                 "time. Build a wheel and install that: pip wheel --no-deps -w dist ."
             )
-        made = plan.make(plan.Settings.from_environment())
+        content = build.make(Project(Path(self.root)), build.Settings.from_environment())
         # Removed with this object too, should hatchling not come to finalize.
         self._scratch = tempfile.TemporaryDirectory(prefix="vllm-nemo-")
         stage = Path(self._scratch.name)
-        self._files = wheel.stage(made, stage)
+        self._files = wheel.write(content, stage)
         build_data["force_include"].update({str(path): name for name, path in self._files.items()})
-        build_data["sbom_files"].append(str(wheel.stage_sbom(made, stage)))
+        build_data["sbom_files"].append(str(wheel.write_sbom(content, stage)))
         build_data["tag"] = "py3-none-any"
-        self.app.display_info(wheel.report(made))
+        self.app.display_info(report.render(content))
 
-    @_sober_errors()
+    @_message_alone()
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Leave no wheel that lacks a file or has one too many."""
         self._scratch.cleanup()

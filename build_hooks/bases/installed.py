@@ -1,0 +1,56 @@
+"""A base that is installed in the environment that runs the build."""
+
+from __future__ import annotations
+
+import os
+import site
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from build_hooks.bases.directory import DirectoryBase, editable_root, owner_in
+from build_hooks.errors import BaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
+    """Find the vLLM of the environment that runs the build, by whatever distribution name.
+
+    Looked through are the interpreter's own site-packages (under pip's build isolation, those of
+    the environment pip runs in) and those of the active virtual environment (which ``python -m
+    build`` and ``uv build`` leave for an interpreter of their own).
+
+    Raises:
+        BaseError: if two distributions own ``vllm/``, or the owner cannot be told.
+    """
+    for path in _site_packages() if paths is None else paths:
+        owner = owner_in(path)
+        if owner is not None:
+            name, version, dist_info = owner
+            editable = editable_root(dist_info)
+            root = editable or path
+            if not (root / "vllm" / "__init__.py").is_file():
+                raise BaseError(
+                    f"{name} {version} is installed, but {root}/vllm/__init__.py is missing"
+                )
+            pristine = editable is None and version.local is None
+            return DirectoryBase(root, name, version, pristine, dist_info)
+        if (path / "vllm" / "__init__.py").is_file():
+            message = f"{path} has a vllm/ that no installed distribution owns; reinstall vLLM"
+            raise BaseError(message)
+    return None
+
+
+def _site_packages() -> list[Path]:
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    environment = os.environ.get("VIRTUAL_ENV")
+    if environment:
+        # The scheme has a name of its own only since Python 3.11.
+        scheme = (
+            "venv" if "venv" in sysconfig.get_scheme_names() else sysconfig.get_default_scheme()
+        )
+        variables = {"base": environment, "platbase": environment}
+        places += [sysconfig.get_path(name, scheme, variables) for name in ("purelib", "platlib")]
+    return [Path(place) for place in dict.fromkeys(places) if Path(place).is_dir()]

@@ -1,0 +1,73 @@
+"""What a unified diff says: the files that it changes, and their hunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+# Far above any patch of a queue whose diffs are hooks of a few lines.
+MAXIMUM_BYTES = 1 << 20
+
+
+class DiffError(ValueError):
+    """A text that is not a diff this project accepts: (line, message) for each fault."""
+
+    def __init__(self, faults: Sequence[tuple[int, str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"line {line}: {message}" for line, message in faults))
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One change: the old lines must occur once; ``start`` (1-based) is where they are expected.
+
+    As for ``git apply``, a hunk that starts at line 1 must begin the file, and one without a line
+    of context after its last change must end it.
+    """
+
+    start: int
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+    ends_file: bool = False
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """The hunks of one file, in order.
+
+    Attributes:
+        path: The file, as ``vllm/...``.
+        added: Whether the file does not exist before.
+        hunks: Its changes.
+        text: The part of the diff that says so, as it was read; empty for a diff made otherwise.
+    """
+
+    path: str
+    added: bool
+    hunks: tuple[Hunk, ...]
+    text: bytes = field(default=b"", compare=False, repr=False)
+
+    def same_change(self, other: FileDiff) -> bool:
+        """Tell whether two diffs make the same change, at whatever lines they expect it."""
+        return (self.path, self.added, self._changes()) == (
+            other.path,
+            other.added,
+            other._changes(),
+        )
+
+    def _changes(self) -> list[tuple[object, ...]]:
+        return [(h.old, h.new, h.start == 1, h.ends_file) for h in self.hunks]
+
+    def reversed(self) -> FileDiff:
+        """Return the diff that takes this one back, expected at the same lines."""
+        return FileDiff(
+            self.path,
+            self.added,
+            tuple(Hunk(h.start, h.new, h.old, h.ends_file) for h in self.hunks),
+        )
+
+
+def split(content: bytes) -> list[bytes]:
+    r"""Split into lines that keep their ``\n``; no other byte ends a line."""
+    lines = content.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -1,0 +1,6 @@
+"""What comes out of a build: the lock's record, the manifest, the bill of materials, the wheel.
+
+::
+
+    naming, lock, manifest, sbom <- wheel <- report
+"""

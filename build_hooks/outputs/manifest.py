@@ -1,0 +1,63 @@
+"""The manifest: what the run-time package of the wheel knows about the overlay it serves."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from build_hooks.files import sha256
+
+if TYPE_CHECKING:
+    from build_hooks.assembly.assemble import Outcome, Overlay
+    from build_hooks.queues.model import Upstream
+
+FORMAT = 1
+
+
+def dump(overlay: Overlay, version: str, *, locked: bool) -> str:
+    """Write the manifest as JSON, the same bytes for the same build."""
+    base = overlay.base
+    content = {
+        "format": FORMAT,
+        "overlay": version,
+        "base": {
+            "distribution": base.distribution,
+            "version": str(base.version),
+            "locked": locked,
+        },
+        "modules": {
+            module.name: {
+                "path": module.path,
+                "package": module.is_package,
+                "stock": None if module.stock is None else sha256(module.stock),
+                "served": sha256(module.served),
+                "patches": list(module.patches),
+            }
+            for module in overlay.modules
+        },
+        "patches": [_patch(outcome) for outcome in overlay.outcomes],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _patch(outcome: Outcome) -> dict[str, Any]:
+    patch = outcome.patch
+    return {
+        "id": patch.id,
+        "title": patch.title,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "note": outcome.note,
+        "variant": str(outcome.diff.release) if outcome.diff else None,
+        "switch": patch.switch,
+        "files": sorted(outcome.offsets),
+        "offsets": {file: list(moved) for file, moved in sorted(outcome.offsets.items())},
+        "upstream": [_upstream(reference) for reference in patch.upstream],
+    }
+
+
+def _upstream(reference: Upstream) -> dict[str, str]:
+    entry = {"kind": reference.kind, "ref": reference.ref, "note": reference.note}
+    if reference.fixed_in:
+        entry["fixed-in"] = str(reference.fixed_in)
+    return entry

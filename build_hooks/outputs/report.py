@@ -1,0 +1,39 @@
+"""What a build tells the person who started it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from build_hooks.shared import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from build_hooks.assembly.assemble import Outcome
+    from build_hooks.outputs.wheel import Content
+
+
+def render(content: Content) -> str:
+    """Tell what was built, and what became of every patch."""
+    base = content.overlay.base
+    mark = "" if content.locked else ", unlocked"
+    version = content.identity.version
+    title = f"vllm-nemo {version} for vLLM {base.version} ({base.origin}{mark})"
+    rows = [_row(outcome) for outcome in content.overlay.outcomes]
+    shown = tables.render(("patch", "outcome", "files"), rows)
+    return f"{title}\n\n{shown}\n"
+
+
+def _row(outcome: Outcome) -> tables.Row:
+    """Give the row of a patch; below it each file with its hunks' offsets, and the remarks."""
+    files = [f"{path}: {_runs(moved)}" for path, moved in sorted(outcome.offsets.items())]
+    remarks = [text for text in (outcome.reason, outcome.note) if text]
+    cells = (outcome.patch.id, outcome.outcome, str(len(files)) if files else "")
+    return tables.Row(cells, [*files, *remarks])
+
+
+def _runs(offsets: Sequence[int]) -> str:
+    """Write the lines by which hunks have moved, equal neighbours together: ``0 x3, +20``."""
+    runs = [(f"{offset:+d}" if offset else "0", len(list(run))) for offset, run in groupby(offsets)]
+    return ", ".join(text if times == 1 else f"{text} x{times}" for text, times in runs)

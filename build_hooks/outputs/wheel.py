@@ -1,0 +1,98 @@
+"""The wheel: which files it has, and where they come from."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from build_hooks.errors import BuildError
+from build_hooks.outputs import manifest, sbom
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from build_hooks.assembly.assemble import Overlay
+    from build_hooks.outputs.naming import Identity
+    from build_hooks.project import Project
+
+_PACKAGE = "vllm_nemo"
+_ACTIVATION = ("vllm_nemo.pth", "vllm_nemo.start")
+_SBOM = "vllm-nemo.cdx.json"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a wheel is made of, with everything checked: from here on only files are written.
+
+    Attributes:
+        project: The source tree.
+        identity: The wheel's version and requirement.
+        overlay: The queue applied to the base.
+        locked: Whether the overlay reproduces the lock of its release.
+        licence: The text of the base's licence.
+    """
+
+    project: Project
+    identity: Identity
+    overlay: Overlay
+    locked: bool
+    licence: bytes
+
+
+def write(content: Content, directory: Path) -> dict[str, Path]:
+    """Write every file of the wheel into a directory.
+
+    hatchling adds METADATA, WHEEL, RECORD, entry points, our licence and the bill of materials.
+    Files of the source tree are copied, for their modes would show in the wheel.
+
+    Returns:
+        The paths of the files by their names in the wheel.
+    """
+    sources = content.project.queue
+    contents = {
+        path.relative_to(sources).as_posix(): path.read_bytes()
+        for path in sorted(content.project.package.rglob("*"))
+        if path.is_file() and path.suffix in (".py", ".typed")
+    }
+    contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
+    version = content.identity.version
+    contents |= {
+        f"{_PACKAGE}/_modules/{module.path}": module.served for module in content.overlay.modules
+    }
+    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(
+        content.overlay, version, locked=content.locked
+    ).encode()
+    contents[f"{_PACKAGE}-{version}.dist-info/licenses/vllm/LICENSE"] = content.licence
+    files = {name: directory / name for name in contents}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[name])
+    return files
+
+
+def write_sbom(content: Content, directory: Path) -> Path:
+    """Write the bill of materials, which hatchling puts beside the metadata."""
+    path = directory / _SBOM
+    path.write_text(sbom.dump(content.overlay, content.identity.version), encoding="utf-8")
+    return path
+
+
+def verify(path: Path, files: Mapping[str, Path]) -> None:
+    """Check the finished wheel; one that is not right is removed.
+
+    Raises:
+        BuildError: naming what is missing or does not belong.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    # Our licences lie in the directory that hatchling writes its metadata to, or the names differ.
+    dist_info = {name.split("/")[0] for name in files if ".dist-info/" in name}
+    missing = sorted(set(files) - names)
+    foreign = sorted(n for n in names - set(files) if n.split("/")[0] not in dist_info)
+    if missing or foreign:
+        path.unlink()
+        raise BuildError(
+            f"{path.name} was not right and is removed: lacks {missing}, has {foreign}"
+        )

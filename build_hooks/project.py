@@ -1,0 +1,56 @@
+"""Where a project's files are: the one object that knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Project:
+    """A source tree of vllm-nemo: a checkout, or an unpacked sdist."""
+
+    root: Path
+
+    @classmethod
+    def here(cls) -> Project:
+        """Return the tree that this code is part of."""
+        return cls(Path(__file__).resolve().parent.parent)
+
+    @property
+    def queue(self) -> Path:
+        """The directory of the project's own queue: series.toml, patches/, locks/."""
+        return self.root / "overlay"
+
+    @property
+    def package(self) -> Path:
+        """The sources of the run-time package."""
+        return self.queue / "vllm_nemo"
+
+    @property
+    def licence(self) -> Path:
+        """The project's licence."""
+        return self.root / "LICENSE"
+
+    @property
+    def readme(self) -> Path:
+        """The front page, which holds a generated table."""
+        return self.root / "README.md"
+
+    @property
+    def pages(self) -> Path:
+        """The directory of the generated pages, one a patch."""
+        return self.root / "docs" / "patches"
+
+    @property
+    def sdist_metadata(self) -> Path:
+        """The metadata of an sdist; a checkout has no such file."""
+        return self.root / "PKG-INFO"
+
+    def trees(self, release: str) -> Path:
+        """Return the directory for merged trees of a port to a release."""
+        return self.root / "build" / "port" / release
+
+    def shown(self, path: Path) -> str:
+        """Return a path as a message shows it: relative to the root, where it lies below."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

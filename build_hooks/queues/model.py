@@ -1,0 +1,149 @@
+"""What a patch queue says: its patches, their variants, and the releases that it supports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from build_hooks.releases import final
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    from build_hooks.diffs.model import FileDiff
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A public issue, pull request or commit that a patch answers to."""
+
+    kind: str
+    ref: str
+    note: str
+    fixed_in: Version | None
+
+    @property
+    def url(self) -> str:
+        """Return the page of the reference."""
+        repository, name = re.split("[#@]", self.ref, maxsplit=1)
+        kind = {"issue": "issues", "pull": "pull", "commit": "commit"}[self.kind]
+        return f"https://github.com/{repository}/{kind}/{name}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One diff file of a patch: ``<release>.patch``.
+
+    The diff of each file in it is used from ``release`` on, until a newer variant has one of the
+    same file, or the patch stops changing that file.
+    """
+
+    release: Version
+    files: tuple[FileDiff, ...]
+
+
+@dataclass(frozen=True)
+class ReleaseDiff:
+    """The whole diff of a patch for one release, put together from its variants.
+
+    Attributes:
+        release: The newest variant that has a part in it.
+        files: The diff of each file, in the order of their paths.
+        variants: For each path, the variant that its diff comes from.
+    """
+
+    release: Version
+    files: tuple[FileDiff, ...]
+    variants: Mapping[str, Version]
+
+    @property
+    def text(self) -> bytes:
+        """The diff as one text."""
+        return b"".join(file.text for file in self.files)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch of the queue, as ``patch.toml`` and its diffs tell it.
+
+    Attributes:
+        id: The name of its directory.
+        module: The module of the run-time package that has its logic; empty if it needs none.
+        vllm: The range of releases that need it.
+        ends: Files that it no longer changes, and since which release.
+        not_needed: For each supported release outside the range, why.
+        variants: Its diff files, oldest first.
+    """
+
+    id: str
+    title: str
+    why: str
+    risk: str
+    removal: str
+    vllm: SpecifierSet
+    switch: str
+    module: str
+    logic: str
+    upstream: tuple[Upstream, ...]
+    ends: Mapping[str, Version]
+    not_needed: Mapping[Version, str]
+    notes: Mapping[Version, str]
+    variants: tuple[Variant, ...]
+
+    def needed(self, release: Version) -> bool:
+        """Tell whether a release, or a build that is newer than one, lies in the patch's range."""
+        return self.vllm.contains(final(release), prereleases=True)
+
+    def diff(self, release: Version) -> ReleaseDiff | None:
+        """Put the patch's diff for a release together; None if no variant serves it."""
+        return self._put_together(
+            [variant for variant in self.variants if variant.release <= final(release)], release
+        )
+
+    def inherited(self, release: Version) -> ReleaseDiff | None:
+        """Put together what a release would get from the variants of older ones alone."""
+        return self._put_together(
+            [variant for variant in self.variants if variant.release < final(release)], release
+        )
+
+    def _put_together(self, variants: Iterable[Variant], release: Version) -> ReleaseDiff | None:
+        found = {
+            file.path: (variant.release, file)
+            for variant in variants
+            for file in variant.files
+            if not self._ended(file.path, variant.release, release)
+        }
+        if not found:
+            return None
+        return ReleaseDiff(
+            max(since for since, _ in found.values()),
+            tuple(file for _, (_, file) in sorted(found.items())),
+            {path: since for path, (since, _) in sorted(found.items())},
+        )
+
+    def _ended(self, path: str, since: Version, release: Version) -> bool:
+        end = self.ends.get(path)
+        return end is not None and since < end <= final(release)
+
+    def reason(self, release: Version) -> str:
+        """Tell why the patch is not needed for a release: its own entry, else the one before."""
+        older = [known for known in self.not_needed if known <= final(release)]
+        return self.not_needed[max(older)] if older else f"outside the range {self.vllm}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue: where it lies, its supported releases, its revision, its patches in their order."""
+
+    directory: Path
+    releases: tuple[Version, ...]
+    revision: int
+    patches: tuple[Patch, ...]
+
+    def variant_file(self, patch: str, release: Version) -> Path:
+        """Return where a patch's variant for a release lies, or would lie."""
+        return self.directory / "patches" / patch / f"{release}.patch"

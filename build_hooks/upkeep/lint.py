@@ -1,0 +1,26 @@
+"""Checks that a queue is whole: its format, its locks, and the pages that are made from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from build_hooks.shared import outcomes
+from build_hooks.upkeep import pages, status
+
+if TYPE_CHECKING:
+    from build_hooks.project import Project
+    from build_hooks.queues.model import Queue
+
+
+def faults(queue: Queue, project: Project) -> list[str]:
+    """Return what is wrong, a line each; reading the queue has checked its format already."""
+    found = [
+        f"{cell.patch} on {cell.base}: {cell.remark}"
+        for cell in status.from_locks(queue)
+        if cell.outcome in (outcomes.STALE, outcomes.UNLOCKED)
+    ]
+    found += [
+        f"{project.shown(path)} is not fresh: python -m build_hooks docs"
+        for path in pages.stale(pages.pages(queue, project), project)
+    ]
+    return found

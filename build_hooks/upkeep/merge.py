@@ -1,0 +1,58 @@
+"""The three-way merge of one file, by git, with conflict markers where it must."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from build_hooks.errors import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OURS = "new release"
+
+
+def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
+    """Merge what a patch made of an old file into the new one.
+
+    Args:
+        ours: The file of the new release.
+        ancestor: The file of the old release.
+        theirs: What the patch made of it.
+
+    Returns:
+        The merged file, and how many conflicts are marked in it.
+
+    Raises:
+        BuildError: if git is missing or fails.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        files = []
+        contents = {_OURS: ours, "old release": ancestor, "patch": theirs}
+        for label, content in contents.items():
+            path = Path(scratch, label)
+            path.write_bytes(content)
+            files.append(str(path))
+        labels = [word for label in contents for word in ("-L", label)]
+        try:
+            process = subprocess.run(
+                ["git", "merge-file", "-p", "--diff3", *labels, *files],  # noqa: S607
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise BuildError("port merges with git, which is not on the PATH") from error
+    if process.returncode < 0 or process.returncode > 127:
+        raise BuildError(f"git merge-file failed: {process.stderr.decode(errors='replace')}")
+    return process.stdout, process.returncode
+
+
+def refuse_markers(contents: Mapping[str, bytes]) -> None:
+    """Raise BuildError for files in which a conflict is still marked."""
+    begin = f"\n<<<<<<< {_OURS}".encode()
+    marked = [path for path, content in contents.items() if begin in b"\n" + content]
+    if marked:
+        raise BuildError(f"unresolved conflict markers in {', '.join(marked)}")

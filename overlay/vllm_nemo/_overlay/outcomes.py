@@ -1,0 +1,28 @@
+"""The words for what becomes of a patch: in a build, in a table of the queue, in an interpreter.
+
+Like ``tables``, it imports nothing of this package, because the build loads it by its path.
+"""
+
+from __future__ import annotations
+
+# What a build makes of a patch; the manifest and the lock record it.
+APPLIED = "applied"
+NOT_NEEDED = "not-needed"
+PRESENT = "present"
+BUILT = (APPLIED, NOT_NEEDED, PRESENT)
+
+# What else a table of patches and releases can say.
+CONFLICT = "conflict"
+STALE = "stale"
+UNLOCKED = "unlocked"
+
+# What a port to another release makes of a patch; it may also be APPLIED, NOT_NEEDED or CONFLICT.
+PORTED = "ported"
+UPSTREAM = "upstream"
+
+# What an interpreter runs.
+SERVED = "served"
+IN_VLLM = "in vLLM itself"
+UNNEEDED = "not needed"
+NOT_SERVED = "NOT SERVED"
+UNKNOWN = "UNKNOWN"

@@ -1,0 +1,112 @@
+"""The vLLM that is installed, held against the one that the overlay was built for.
+
+Matching is by content, file by file, so that CUDA, CPU and ROCm builds of the same sources all
+match, and a build of the same version with other sources does not. Nothing here imports vLLM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vllm_nemo._overlay import files
+from vllm_nemo._overlay.errors import OverlayError
+from vllm_nemo._overlay.installed import Installed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from vllm_nemo._overlay.manifest import Manifest, Module
+
+
+def stock_spec(
+    fullname: str, path: object = None, target: ModuleType | None = None
+) -> ModuleSpec | None:
+    """Find a module the way this interpreter would without the overlay.
+
+    Asks the finders after the overlay's own (those before it have had their turn), or all of them
+    where the overlay's is not there, so that editable installs and path hooks keep working.
+    """
+    finders = list(sys.meta_path)
+    for index, finder in enumerate(finders):
+        if getattr(finder, "__module__", None) == "vllm_nemo":
+            finders = finders[index + 1 :]
+            break
+    for finder in finders:
+        find_spec = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = find_spec(fullname, path, target) if find_spec else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def directory_of(spec: ModuleSpec) -> Path:
+    """Return the directory of the ``vllm`` package that a spec of it leads to.
+
+    Raises OverlayError where it does not lead to source files on disk.
+    """
+    origin = spec.origin
+    if not spec.has_location or origin is None or spec.submodule_search_locations is None:
+        places = ", ".join(spec.submodule_search_locations or ()) or repr(origin)
+        raise OverlayError(
+            f"`import vllm` does not lead to an installed vLLM but to {places}, which has no "
+            "vllm/__init__.py. Remove that directory from sys.path or leave the directory that "
+            "holds it, then install the vLLM that this overlay is for."
+        )
+    if not isinstance(spec.loader, SourceFileLoader):
+        raise not_a_source_file("vllm", spec)
+    return Path(origin).absolute().parent
+
+
+def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
+    """Return the error for a stock module that comes from a zip, bytecode or compiled code."""
+    return OverlayError(
+        f"{name} is loaded from {spec.origin} by {type(spec.loader).__qualname__}, not from a "
+        "source file, so the overlay cannot tell whether it was built for it. Install vLLM from "
+        "its wheel, unpacked and with its .py files, or set NRL_VLLM_OVERLAY=off to run it as "
+        "it is."
+    )
+
+
+def stock_file(directory: Path, module: Module) -> Path:
+    """Return where a module's stock file lies under the directory of the ``vllm`` package."""
+    return directory.joinpath(*module.path.split("/")[1:])
+
+
+def stock_state(directory: Path | None, module: Module) -> str:
+    """Return the state of a module's stock file, ABSENT when there is no vLLM."""
+    if directory is None:
+        return files.ABSENT
+    file = stock_file(directory, module)
+    if module.stock is None:
+        return files.UNEXPECTED if os.path.lexists(file) else files.OK
+    return files.file_state(file, module.stock)
+
+
+def check_stock(manifest: Manifest, directory: Path) -> None:
+    """Raise one OverlayError that names every stock file which is not the one expected."""
+    wrong = {
+        module.path: state
+        for module in manifest.modules.values()
+        if (state := stock_state(directory, module)) != files.OK
+    }
+    if wrong:
+        raise mismatch(manifest, directory, wrong)
+
+
+def mismatch(manifest: Manifest, directory: Path, wrong: Mapping[str, str]) -> OverlayError:
+    """Return the error for stock files (path: state) that are not those of the base."""
+    base = manifest.base
+    found = Installed(directory)
+    return OverlayError(
+        f"vllm-nemo {manifest.overlay} was built for {base.distribution} {base.version}, and "
+        f"{found} at {directory} does not match it:\n"
+        + "".join(f"  {state}: {path}\n" for path, state in wrong.items())
+        + "Install the vLLM that this overlay is for, or the overlay for this vLLM:\n"
+        + "".join(f"  {command}\n" for command in found.repairs(manifest))
+        + "NRL_VLLM_OVERLAY=off runs stock vLLM, without any patch."
+    )

@@ -1,0 +1,1 @@
+"""What the logic of several patches shares."""
