@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from build_hooks import build
+from build_hooks.assembly.assemble import Overlay, assemble
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.queues.reader import load
+from tests.support import stand_in
 from tests.support.project import Small
 
 
@@ -22,3 +26,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         # Set first, so that what a command sets is taken back as well.
         monkeypatch.setenv(name, "")
     return project
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    """Give the small queue on its newest release."""
+    directory = tmp_path_factory.mktemp("made")
+    queue = load(stand_in.write_queue(directory / "overlay"))
+    return assemble(queue, from_wheel(stand_in.write_wheel(directory, "0.29.0")))
