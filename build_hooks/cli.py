@@ -183,8 +183,9 @@ def _lock(options: argparse.Namespace) -> int:
     queue = load(project.queue)
     releases = [_supported(text, queue) for text in options.releases] or queue.releases
     for release in releases:
-        path = cache.fetch_wheel(release, {}, options.wheels)
-        wheels = {**_locked_wheels(queue, release), path.name: sha256(path.read_bytes())}
+        known = _locked_wheels(queue, release)
+        path = cache.fetch_wheel(release, known, options.wheels)
+        wheels = {**known, path.name: sha256(path.read_bytes())}
         file = write_lock(queue.directory, assemble(queue, from_wheel(path)), wheels)
         print(f"{release}: {project.shown(file)}")
     return 0

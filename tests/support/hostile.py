@@ -84,7 +84,7 @@ def _mount_point(path: Path) -> str:
     return prints(["stat", "--format", "%m", path])
 
 
-def nobody() -> list[str]:
+def nobody(user: int = NOBODY) -> list[str]:
     """Return what to put before a command for a user who owns nothing and may write nothing.
 
     It may read everything, since on a machine for tests the interpreter itself often lies below
@@ -94,7 +94,7 @@ def nobody() -> list[str]:
         pytest.skip("not root: no other user's files can be made")
     capability = "dac_read_search"
     return [
-        *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+        *("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"),
         *(f"--inh-caps=-all,+{capability}", f"--ambient-caps=-all,+{capability}"),
         f"--bounding-set=-all,+{capability}",
     ]
