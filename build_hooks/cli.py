@@ -237,7 +237,11 @@ def _port(options: argparse.Namespace) -> int:
     queue = load(project.queue)
     places = [choice.named(name) for name in (options.old, options.new)]
     old, new = (_open(place, queue, options.wheels) for place in places)
-    carried = port(queue, old, new, project.trees(str(new.version)))
+    trees = project.trees(str(new.version))
+    if Path.cwd() == project.root:
+        # Shorter in the commands that are printed.
+        trees = trees.relative_to(project.root)
+    carried = port(queue, old, new, trees)
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
     release = final(new.version)

@@ -96,7 +96,7 @@ def _settle(
         again = f"python -m build_hooks refresh {patch.id} --release {release} --tree {home}"
         gone = [p for p, (_, left) in merged.items() if left and target.current(p) is None]
         lacks = f"{release} has no {', '.join(gone)}; " if gone else ""
-        remark = f"{lacks}resolve the markers below {home}, then run: {again}"
+        remark = f"{lacks}resolve the markers below {home}, then run:\n{again}"
         return Carried(patch.id, outcomes.CONFLICT, remark)
     contents = {path: content for path, (content, _) in merged.items()}
     if all(content == target.current(path) for path, content in contents.items()):

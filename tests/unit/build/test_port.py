@@ -83,7 +83,7 @@ def test_a_conflict_leaves_markers_and_refresh_takes_the_resolved_tree(project: 
     assert told(carried) == [outcomes.APPLIED, outcomes.CONFLICT, outcomes.NOT_NEEDED]
     tree = project.root / "scratch" / "scale"
     assert carried["scale"].remark == (
-        f"resolve the markers below {tree}, then run: "
+        f"resolve the markers below {tree}, then run:\n"
         f"python -m build_hooks refresh scale --release {NEW} --tree {tree}"
     )
     assert not project.variant("scale", NEW).exists()
