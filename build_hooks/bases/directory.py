@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -29,6 +29,8 @@ class DirectoryBase:
     version: Version
     pristine: bool
     dist_info: Path | None
+    # What is held against a lock has to be what is patched: each file is read once.
+    _kept: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -37,7 +39,9 @@ class DirectoryBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one file below the directory."""
-        return _file(self.root / path)
+        if path not in self._kept:
+            self._kept[path] = _file(self.root / path)
+        return self._kept[path]
 
     def licence(self) -> bytes | None:
         """Read the licence of the distribution, or of the checkout."""

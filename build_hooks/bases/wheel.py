@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from build_hooks.bases.base import MAXIMUM_BYTES, OURS, identity_in
@@ -32,6 +32,8 @@ class WheelBase:
     dist_info: str
     # Kept open: reading the directory of a wheel of 300 MB costs more than all else.
     archive: zipfile.ZipFile
+    # What is held against a lock has to be what is patched: each member is read once.
+    _kept: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -45,7 +47,9 @@ class WheelBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one member of the wheel."""
-        return _member(self.archive, path, self.path)
+        if path not in self._kept:
+            self._kept[path] = _member(self.archive, path, self.path)
+        return self._kept[path]
 
     def licence(self) -> bytes | None:
         """Read the licence in the wheel's metadata."""

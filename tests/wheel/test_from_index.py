@@ -114,7 +114,8 @@ def test_a_wheel_on_disk_is_opened_once(tree: source.Tree, tmp_path: Path, named
     wheel = tree.wheel()
     arguments = [wheel] if named == "the wheel" else ["0.29.0", "--wheels", tree.wheels]
     opened, modules = watched(tree, tmp_path / "out", *arguments)
-    assert opened.count(str(wheel)) == 1
+    # That of a release is read through once before, for its sha256.
+    assert opened.count(str(wheel)) == (1 if named == "the wheel" else 2)
     # What reads from an index is imported by a build that does.
     assert not {"remotezip", "requests", "urllib3"} & set(modules)
 
