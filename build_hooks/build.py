@@ -14,8 +14,9 @@ from build_hooks.assembly.assemble import assemble
 from build_hooks.bases.choice import INSTALLED, Place, named, open_place
 from build_hooks.bases.installed import find_installed
 from build_hooks.errors import BaseError, BuildError
-from build_hooks.outputs.lock import differing_files, verify
+from build_hooks.files import sha256
 from build_hooks.outputs.naming import Identity, identity, requirement
+from build_hooks.outputs.record import verify
 from build_hooks.outputs.wheel import Content
 from build_hooks.queues import lock
 from build_hooks.queues.reader import load
@@ -107,7 +108,11 @@ def hold(base: Base, queue: Queue, present: tuple[str, ...] = ()) -> Lock | None
     locked = lock.load(queue.directory, Version(base.version.public))
     if locked is None or present:
         return None
-    differing = differing_files(locked, base)
+    differing = [
+        path
+        for path, expected in sorted(locked.stock.items())
+        if (None if (found := base.read(path)) is None else sha256(found)) != expected
+    ]
     if differing and base.pristine:
         listed = "\n".join(f"  {name}" for name in differing)
         raise BaseError(

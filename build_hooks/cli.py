@@ -24,7 +24,7 @@ from build_hooks.bases.wheel import from_wheel
 from build_hooks.diffs.reader import parse
 from build_hooks.errors import BaseError, BuildError, LockError, refusal
 from build_hooks.files import sha256
-from build_hooks.outputs.lock import write as write_lock
+from build_hooks.outputs.record import write as write_lock
 from build_hooks.project import Project
 from build_hooks.queues import lock
 from build_hooks.queues.reader import load

@@ -2,5 +2,6 @@
 
 ::
 
-    tree <- logic <- assemble
+    tree
+    assemble
 """

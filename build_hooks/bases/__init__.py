@@ -2,5 +2,9 @@
 
 ::
 
-    base <- wheel, directory <- installed <- index, cache <- choice
+    base
+    wheel, directory
+    installed, index
+    cache
+    choice
 """

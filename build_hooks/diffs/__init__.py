@@ -1,6 +1,10 @@
 """Unified diffs, as text alone: a strict reader, a strict applier, and a writer of minimal ones.
 
-Nothing here knows of queues or of vLLM::
+Nothing here knows of queues or of vLLM.
 
-    model <- reader <- applier <- writer
+::
+
+    model
+    reader, applier
+    writer
 """

@@ -2,5 +2,7 @@
 
 ::
 
-    naming, lock, manifest, sbom <- wheel <- report
+    naming, record, manifest, sbom
+    wheel
+    report
 """

@@ -2,5 +2,7 @@
 
 ::
 
-    releases <- model <- fields <- reader <- lock
+    model
+    fields, logic, lock
+    reader
 """

@@ -2,5 +2,7 @@
 
 ::
 
-    status <- pages, lint;  refresh <- port
+    status, merge
+    pages, refresh
+    lint, port
 """

@@ -21,7 +21,7 @@ from build_hooks.bases.wheel import WheelBase, from_wheel
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.reader import parse
 from build_hooks.files import sha256
-from build_hooks.outputs.lock import verify
+from build_hooks.outputs.record import verify
 from build_hooks.project import Project
 from build_hooks.queues.reader import load
 from tests.support import stand_in

@@ -2,5 +2,6 @@
 
 ::
 
-    session <- pip, published <- parts
+    session, pip, published
+    parts
 """

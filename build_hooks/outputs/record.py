@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from build_hooks.assembly.assemble import Overlay
-    from build_hooks.bases.base import Base
     from build_hooks.queues.lock import Lock
 
 
@@ -54,15 +53,6 @@ def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({**content, **record(overlay)}, indent=2) + "\n", encoding="utf-8")
     return file
-
-
-def differing_files(lock: Lock, base: Base) -> list[str]:
-    """Return the files in which a base differs from the locked release, of those a build reads."""
-    return [
-        path
-        for path, expected in sorted(lock.stock.items())
-        if (None if (found := base.read(path)) is None else sha256(found)) != expected
-    ]
 
 
 def verify(lock: Lock, overlay: Overlay) -> None:
