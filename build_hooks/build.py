@@ -34,14 +34,19 @@ PRESENT_VARIABLE = "NRL_VLLM_PRESENT"
 
 @dataclass(frozen=True)
 class Settings:
-    """The build-time variables, as they were given."""
+    """The build-time variables.
+
+    Attributes:
+        base: The name of a base; empty for the one that is there to build for.
+        present: Ids of patches that the base carries already.
+    """
 
     base: str
     present: tuple[str, ...]
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read ``NRL_VLLM_BASE`` and ``NRL_VLLM_PRESENT``."""
+        """Return what ``NRL_VLLM_BASE`` and ``NRL_VLLM_PRESENT`` say."""
         names = os.environ.get(PRESENT_VARIABLE, "").split(",")
         present = tuple(name.strip() for name in names if name.strip())
         return cls(os.environ.get(BASE_VARIABLE, "").strip(), present)
@@ -49,7 +54,7 @@ class Settings:
 
 @functools.lru_cache(maxsize=1)
 def make(project: Project, settings: Settings) -> Content:
-    """Open the base, hold it against the lock, apply the queue, verify what came out.
+    """Open the base, compare it with its lock, apply the queue, verify what came out.
 
     Args:
         project: The source tree with the queue.
@@ -68,7 +73,7 @@ def make(project: Project, settings: Settings) -> Content:
     overlay = assemble(queue, base, settings.present)
     if not overlay.modules:
         raise BuildError(
-            f"No patch applies to vLLM {base.version} ({base.origin}); nothing to serve"
+            f"vLLM {base.version} ({base.origin}) needs no patch of the queue: nothing to build"
         )
     if locked is not None:
         verify(locked, overlay)
@@ -80,7 +85,18 @@ def make(project: Project, settings: Settings) -> Content:
 
 
 def identify(project: Project, settings: Settings) -> Identity:
-    """Name the wheel. A release is not fetched for that; any other base is built in memory."""
+    """Name the wheel. A release is not fetched for that; any other base is built in memory.
+
+    Args:
+        project: The source tree with the queue.
+        settings: Which base is meant, and which patches it carries already.
+
+    Returns:
+        The version and the requirement of the wheel.
+
+    Raises:
+        BuildError: as ``make``, for what is known before anything is fetched.
+    """
     queue = load(project.queue)
     release = place(project, queue, settings)
     if not isinstance(release, Version) or settings.present:
@@ -92,7 +108,7 @@ def identify(project: Project, settings: Settings) -> Identity:
 
 
 def hold(base: Base, queue: Queue, present: tuple[str, ...] = ()) -> Lock | None:
-    """Hold a base against the lock of its release, before any patch is applied.
+    """Compare a base with the lock of its release, before any patch is applied.
 
     Args:
         base: The base; it is known by its content, whatever its version says.
@@ -126,7 +142,7 @@ def hold(base: Base, queue: Queue, present: tuple[str, ...] = ()) -> Lock | None
 
 
 def place(project: Project, queue: Queue, settings: Settings) -> Place:
-    """Find what the settings name; without a name, what is there to build for.
+    """Tell which base the settings name; without a name, which one is there to build for.
 
     Args:
         project: The source tree; an sdist is made for one release.
@@ -148,8 +164,13 @@ def place(project: Project, queue: Queue, settings: Settings) -> Place:
 def refuse_older(version: Version, queue: Queue, origin: str = "") -> None:
     """Refuse a vLLM that is older than every supported release.
 
+    Args:
+        version: Its version.
+        queue: The queue.
+        origin: For the message, where the version was read.
+
     Raises:
-        BaseError: if it is; ``origin`` says in the message where the version was read.
+        BaseError: if it is older.
     """
     if final(version) < queue.releases[0]:
         where = f" ({origin})" if origin else ""

@@ -42,7 +42,15 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
-    """Run one command on a project, by default the one that this code is part of."""
+    """Run one command.
+
+    Args:
+        arguments: The words of the command; those of the process if None.
+        project: The project to run it on; the one that this code is part of if None.
+
+    Returns:
+        The exit status.
+    """
     options = _parser().parse_args(arguments)
     options.project = Project.here() if project is None else project
     command: Callable[[argparse.Namespace], int] = options.command

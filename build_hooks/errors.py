@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class BuildError(Exception):
-    """A build that cannot go on; its text is for the person who started it."""
+    """A build that cannot go on. Its text is for the person who started it."""
 
 
 class BaseError(BuildError):
@@ -18,16 +18,10 @@ class BaseError(BuildError):
 
 
 class PartialFetchError(Exception):
-    """The index does not lend itself to reading a wheel in parts; its text is the reason.
+    """The index does not let a wheel be read in parts. Its text is the reason.
 
-    No failed build: the whole wheel may still be had.
+    The build goes on: the whole wheel is fetched.
     """
-
-
-def refusal(error: OSError) -> str:
-    """Say in one line what the system refused, and where."""
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 class LockError(BuildError):
@@ -36,7 +30,13 @@ class LockError(BuildError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with the queue: the file, the field or line in it, and what."""
+    """One thing that is wrong with the queue.
+
+    Attributes:
+        file: The file, relative to the queue.
+        field: The field or the line in it; empty for the file as a whole.
+        message: What is wrong.
+    """
 
     file: str
     field: str
@@ -54,7 +54,7 @@ class QueueError(BuildError):
         self.problems = tuple(problems)
         lines = [f"The patch queue has {_count(len(problems), 'problem')}:"]
         lines += [f"  {problem}" for problem in problems]
-        lines.append("Mend these, then run: python -m build_hooks lint")
+        lines.append("Correct them, then run: python -m build_hooks lint")
         super().__init__("\n".join(lines))
 
 
@@ -62,8 +62,13 @@ class QueueError(BuildError):
 class Conflict:
     """One place at which a patch does not apply.
 
-    ``hunk`` counts from 1 within the file; 0 stands for the file as a whole. ``detail`` is further
-    text of several lines: the nearest lines of the base, or a compiler's message.
+    Attributes:
+        patch: The id of the patch.
+        variant: The release of the variant that the file's diff is from.
+        file: The file of the base; empty for the patch as a whole.
+        hunk: The hunk, counted from 1 within the file; 0 stands for the file as a whole.
+        message: What is wrong.
+        detail: More lines on it: those of the base that are nearest.
     """
 
     patch: str
@@ -93,3 +98,16 @@ class ConflictError(BuildError):
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def refusal(error: OSError) -> str:
+    """Say in one line what the system refused.
+
+    Args:
+        error: What Python raised for it.
+
+    Returns:
+        The file, if it is known, and the reason.
+    """
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason

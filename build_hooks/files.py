@@ -17,9 +17,12 @@ class TooLargeError(OSError):
 
 
 def require_regular(path: Path) -> None:
-    """Refuse to open anything but a regular file, or a link that leads to one.
+    """Refuse anything but a regular file, or a link that leads to one.
 
     A device never ends, and a pipe may never begin.
+
+    Args:
+        path: What somebody else has named.
 
     Raises:
         OSError: if it is something else, or cannot be looked at; ``strerror`` says which.
@@ -33,6 +36,12 @@ def require_regular(path: Path) -> None:
 
 def is_regular(path: Path) -> bool:
     """Tell whether a path leads to a regular file.
+
+    Args:
+        path: What somebody else has named.
+
+    Returns:
+        False also if there is nothing of that name.
 
     Raises:
         OSError: if it cannot be looked at. ``Path.is_file`` says no to that in some Pythons.
@@ -48,7 +57,10 @@ def read_regular(path: Path, maximum: int) -> bytes:
 
     Args:
         path: The file.
-        maximum: How many bytes a file of its kind has at most.
+        maximum: The most bytes that a file of its kind has.
+
+    Returns:
+        Its content.
 
     Raises:
         TooLargeError: if it holds more than ``maximum`` bytes; ``strerror`` says how many.
@@ -65,5 +77,5 @@ def read_regular(path: Path, maximum: int) -> bytes:
 
 
 def sha256(content: bytes) -> str:
-    """Return the hash by which contents are compared everywhere, in hex."""
+    """Return the sha256 of a content, in hex: contents are compared by it everywhere."""
     return hashlib.sha256(content).hexdigest()

@@ -48,9 +48,17 @@ class Project:
         return self.root / "PKG-INFO"
 
     def trees(self, release: str) -> Path:
-        """Return the directory for merged trees of a port to a release."""
+        """Return where a port to a release leaves files with conflict markers.
+
+        Args:
+            release: The release, as vLLM spells it.
+        """
         return self.root / "build" / "port" / release
 
     def shown(self, path: Path) -> str:
-        """Return a path as a message shows it: relative to the root, where it lies below."""
+        """Return a path as a message shows it.
+
+        Args:
+            path: Any path; one below the root is shown relative to it.
+        """
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

@@ -35,11 +35,22 @@ def spell(text: str) -> Version | None:
 
 
 def final(version: Version) -> Version:
-    """Return the release that a development, local or pre-release version belongs to."""
+    """Return the release that a version belongs to.
+
+    Args:
+        version: A release, or a development, local, post- or pre-release version.
+    """
     return Version(version.base_version)
 
 
 def strict(text: str) -> Version | None:
-    """Read a release as a file of a queue has to write it; None for any other spelling."""
+    """Read a release as a file of a queue has to write it.
+
+    Args:
+        text: What the file says.
+
+    Returns:
+        The release; None for any other spelling, and for a version that is no release.
+    """
     version = spell(text)
     return version if version is not None and str(final(version)) == text else None

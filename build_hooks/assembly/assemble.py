@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.tree import Tree, there_already
+from build_hooks.assembly.tree import Tree, brought_already
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.errors import BuildError, Conflict, ConflictError
 from build_hooks.files import sha256
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a patch came to on a base. ``offsets``: lines that each hunk had moved, by file."""
+    """What became of a patch on a base.
+
+    Attributes:
+        patch: The patch.
+        outcome: One of the words of a build, in ``outcomes``.
+        reason: Why it is not needed, or whose word it is that the base has it.
+        note: What the patch says of this release.
+        diff: The diff that was applied, or found in the base.
+        offsets: For each file, by how many lines the place of each hunk has moved.
+    """
 
     patch: Patch
     outcome: str
@@ -54,9 +63,12 @@ def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay
         base: The vLLM to patch.
         present: Ids of patches that the base (a fork) is known to carry already.
 
+    Returns:
+        What became of every patch, and the modules that they change.
+
     Raises:
         ConflictError: listing every hunk of every patch that does not fit.
-        BuildError: if ``present`` names an unknown patch, or one that the base needs not.
+        BuildError: if ``present`` names an unknown patch, or one that the base does not need.
     """
     unknown = sorted(set(present) - {patch.id for patch in queue.patches})
     if unknown:
@@ -91,7 +103,17 @@ def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay
 def apply_patch(
     patch: Patch, tree: Tree, conflicts: list[Conflict], *, present: bool
 ) -> Outcome | None:
-    """Apply one patch to the tree, whole or not at all; what is wrong goes to ``conflicts``."""
+    """Apply one patch to a tree, whole or not at all.
+
+    Args:
+        patch: The patch, which the base needs.
+        tree: The base's files as the earlier patches leave them.
+        conflicts: What is wrong is added to it.
+        present: Whether the base is said to carry the patch already.
+
+    Returns:
+        What became of it; None if something is wrong.
+    """
     version = tree.base.version
     diff = patch.diff(version)
     if diff is None:
@@ -99,7 +121,7 @@ def apply_patch(
         message = f"no variant for vLLM {version}; the oldest is for {oldest}"
         conflicts.append(Conflict(patch.id, str(oldest), "", 0, message))
         return None
-    there = [file.path for file in diff.files if there_already(file, tree.current(file.path))]
+    there = [file.path for file in diff.files if brought_already(file, tree.current(file.path))]
     faults: list[Conflict] = []
     contents: dict[str, bytes] = {}
     offsets: dict[str, tuple[int, ...]] = {}
@@ -109,7 +131,7 @@ def apply_patch(
             message = "NRL_VLLM_PRESENT names this patch, but the base does not carry it here"
             faults.append(Conflict(patch.id, name, file.path, 0, message))
         elif not present and file.path in there:
-            by_base = there_already(file, tree.stock(file.path))
+            by_base = brought_already(file, tree.stock(file.path))
             message = _IN_THE_BASE if by_base else "an earlier patch has brought this change"
             faults.append(Conflict(patch.id, name, file.path, 0, message))
         elif not present:

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Module:
-    """One file the overlay serves. ``stock`` is None where the overlay adds the module."""
+    """One file that the overlay serves.
+
+    Attributes:
+        path: The file, as ``vllm/...``.
+        stock: Its content in the base; None if the overlay adds it.
+        served: Its content in the overlay.
+        patches: The ids of the patches that changed it, in their order.
+    """
 
     path: str
     stock: bytes | None
@@ -48,13 +55,21 @@ class Tree:
         self._history: dict[str, list[tuple[str, str, bytes]]] = {}
 
     def stock(self, path: str) -> bytes | None:
-        """Return a file as the base has it."""
+        """Return a file as the base has it.
+
+        Args:
+            path: The file, as ``vllm/...``.
+        """
         if path not in self._stock:
             self._stock[path] = self.base.read(path)
         return self._stock[path]
 
     def current(self, path: str) -> bytes | None:
-        """Return a file as the patches so far leave it."""
+        """Return a file as the patches so far leave it.
+
+        Args:
+            path: The file, as ``vllm/...``.
+        """
         history = self._history.get(path)
         return history[-1][2] if history else self.stock(path)
 
@@ -73,8 +88,16 @@ class Tree:
             self._history.setdefault(path, []).append(entry)
 
     def displaced_by(self, file: FileDiff, hunk: int) -> str | None:
-        """Name the earlier patch whose change has taken a hunk's place away."""
-        # Hunk 0 is the file as a whole: a file that the patch adds, or that must be there.
+        """Find the earlier patch whose change has taken a hunk's place away.
+
+        Args:
+            file: The diff that does not fit.
+            hunk: The number of its hunk, from 1; 0 stands for the file as a whole: one that the
+                patch adds, or that must be there.
+
+        Returns:
+            The id of that patch; None if it fits no better without the earlier patches.
+        """
         hunks = (file.hunks[hunk - 1],) if hunk else file.hunks
         single = FileDiff(file.path, file.added, hunks)
         fitted = fits(single, self.stock(file.path))
@@ -86,7 +109,11 @@ class Tree:
         return None
 
     def compile_errors(self) -> list[Conflict]:
-        """Compile every changed file: a patch that breaks the syntax is a conflict."""
+        """Compile every changed file.
+
+        Returns:
+            A conflict for each that is no longer Python.
+        """
         conflicts = []
         for path, history in sorted(self._history.items()):
             patch, variant, content = history[-1]
@@ -101,7 +128,11 @@ class Tree:
         return conflicts
 
     def name_clashes(self) -> list[Conflict]:
-        """Find files that many file systems take for one, as their names differ in case only."""
+        """Find files that many file systems take for one.
+
+        Returns:
+            A conflict for each whose name differs from another's in case only.
+        """
         conflicts = []
         seen: dict[str, str] = {}
         for path, history in sorted(self._history.items()):
@@ -132,7 +163,12 @@ def _notice(patches: Sequence[str]) -> bytes:
 
 
 def fits(file: FileDiff, content: bytes | None) -> bool:
-    """Tell whether a diff applies to a content."""
+    """Tell whether a diff applies to a content.
+
+    Args:
+        file: The diff.
+        content: The content; None if there is no such file.
+    """
     try:
         apply(file, content)
     except MisfitError:
@@ -140,8 +176,13 @@ def fits(file: FileDiff, content: bytes | None) -> bool:
     return True
 
 
-def there_already(file: FileDiff, content: bytes | None) -> bool:
-    """Tell whether a file has what a diff would bring: the diff's reverse fits."""
+def brought_already(file: FileDiff, content: bytes | None) -> bool:
+    """Tell whether a content has what a diff would bring: the reverse of the diff fits.
+
+    Args:
+        file: The diff.
+        content: The content; None if there is no such file.
+    """
     if file.added:
         return content == apply(file, None)[0]
     return fits(file.reversed(), content)

@@ -39,7 +39,17 @@ class Base(Protocol):
         """Whether it claims to be a release as published, so that a difference is a fault."""
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of ``vllm/...``, None if there is no such file."""
+        """Read one file, once.
+
+        Args:
+            path: The file, as ``vllm/...``.
+
+        Returns:
+            Its bytes; None if there is no such file.
+
+        Raises:
+            BaseError: if it cannot be read.
+        """
 
     def licence(self) -> bytes | None:
         """Return the licence text it ships with, None if it has none."""
@@ -51,6 +61,9 @@ def identity_in(metadata: str, where: str) -> tuple[str, Version]:
     Args:
         metadata: The text of a METADATA or PKG-INFO file.
         where: What that file is called in an error.
+
+    Returns:
+        The name as package indexes spell it, and the version as vLLM does.
 
     Raises:
         BaseError: if either is missing or not valid.

@@ -59,6 +59,9 @@ def open_release(release: Version, queue: Queue) -> Base:
         release: The vLLM release.
         queue: The queue, which holds the lock of the release.
 
+    Returns:
+        The base.
+
     Raises:
         BaseError: if it cannot be had, or is something other than what was locked.
     """
@@ -67,7 +70,10 @@ def open_release(release: Version, queue: Queue) -> Base:
     if base is None:
         base = from_wheel(fetch_wheel(release, locked.wheels if locked else {}))
     if base.version != release:
-        raise BaseError(f"{base.origin} is vLLM {base.version}, not {release}")
+        raise BaseError(
+            f"{base.origin} contains vLLM {base.version}, not {release}: delete it, and run this "
+            "again"
+        )
     return base
 
 
@@ -80,11 +86,14 @@ def fetch_wheel(release: Version, known: Mapping[str, str], directory: Path | No
             name, kept or fetched, must have that hash. Empty for a release that is not locked.
         directory: Where wheels are kept; the cache if None.
 
+    Returns:
+        The path of the wheel.
+
     Raises:
         BaseError: if pip cannot get it, or it is something other than what was locked.
     """
     directory = cache_directory() if directory is None else directory
-    with _refusals_told(release, directory):
+    with _refusals_explained(release, directory):
         kept = _find(release, directory)
         if kept is not None:
             _verify(kept, known, f"delete {kept} and run this again")
@@ -108,7 +117,7 @@ def fetch_wheel(release: Version, known: Mapping[str, str], directory: Path | No
 def _from_parts(release: Version, locked: lock.Lock) -> Base | None:
     """Open a locked release without its wheel; None if the wheel is there, or has to be fetched."""
     directory = cache_directory()
-    with _refusals_told(release, directory):
+    with _refusals_explained(release, directory):
         if _find(release, directory) is not None:
             return None
         # What it needs takes longer to import than a build from a wheel on disk.
@@ -129,7 +138,7 @@ def _find(release: Version, directory: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _refusals_told(release: Version, directory: Path) -> Iterator[None]:
+def _refusals_explained(release: Version, directory: Path) -> Iterator[None]:
     """Say what the system refused, and where; give a remedy only where there is one."""
     try:
         yield

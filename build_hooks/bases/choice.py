@@ -39,7 +39,7 @@ def named(setting: str) -> Place:
         BaseError: if it is none of them.
     """
     if not setting:
-        raise BaseError("the name of a base is empty")
+        raise BaseError("the name of the base is empty")
     if setting == INSTALLED:
         return INSTALLED
     release = spell(setting)
@@ -58,8 +58,8 @@ def named(setting: str) -> Place:
             f"directory that contains vllm/ (looked for as {str(path)!r})"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
-        # Too long a name, a directory that is not to be entered; the home directory of a user that
-        # does not exist; a NUL.
+        # Too long a name, or a directory that may not be entered; an unknown user's home directory;
+        # a NUL.
         reason = getattr(error, "strerror", None) or error
         raise BaseError(f"{setting!r} cannot be looked at: {reason}") from error
     return path
@@ -72,6 +72,9 @@ def open_place(place: Place, queue: Queue) -> Base:
         place: What ``named`` returned.
         queue: The queue, whose lock of a release says which files a build of it reads.
 
+    Returns:
+        The base.
+
     Raises:
         BaseError: if there is no such base, or it is not what it says it is.
     """
@@ -81,5 +84,5 @@ def open_place(place: Place, queue: Queue) -> Base:
         return from_directory(place) if place.is_dir() else from_wheel(place)
     found = find_installed()
     if found is None:
-        raise BaseError("no vLLM is installed here")
+        raise BaseError("no vLLM is installed here: name a release, a wheel or a directory")
     return found

@@ -38,13 +38,13 @@ class DirectoryBase:
         return str(self.root)
 
     def read(self, path: str) -> bytes | None:
-        """Read one file below the directory."""
+        """Read one file below the directory, as ``Base.read`` says."""
         if path not in self._kept:
             self._kept[path] = _file(self.root / path)
         return self._kept[path]
 
     def licence(self) -> bytes | None:
-        """Read the licence of the distribution, or of the checkout."""
+        """Return the licence of the distribution, or of the checkout; None if there is none."""
         places = [self.root / "LICENSE"]
         if self.dist_info:
             places = [self.dist_info / "licenses" / "LICENSE", self.dist_info / "LICENSE"]
@@ -53,6 +53,12 @@ class DirectoryBase:
 
 def from_directory(path: Path) -> DirectoryBase:
     """Take a directory that contains ``vllm/``; local changes in it make the build unlocked.
+
+    Args:
+        path: The directory.
+
+    Returns:
+        The base.
 
     Raises:
         BaseError: if it holds no vLLM, or does not tell its version.
@@ -75,6 +81,9 @@ def from_directory(path: Path) -> DirectoryBase:
 
 def holds_vllm(directory: Path) -> bool:
     """Tell whether a directory contains ``vllm/``.
+
+    Args:
+        directory: The directory above the package.
 
     Raises:
         BaseError: if it may not be looked into.
@@ -151,12 +160,19 @@ def _owns_vllm(dist_info: Path) -> bool:
     try:
         return root is not None and holds_vllm(root)
     except BaseError:
-        # Sources of some other distribution, which are nobody's business here.
+        # They may be those of any distribution.
         return False
 
 
 def editable_root(dist_info: Path) -> Path | None:
-    """Return the source directory of an editable install (PEP 610), None for any other."""
+    """Return the source directory of an editable install (PEP 610).
+
+    Args:
+        dist_info: The metadata directory of the installed distribution.
+
+    Returns:
+        The directory above its packages; None for any other kind of install.
+    """
     try:
         data = json.loads(read_regular(dist_info / "direct_url.json", MAXIMUM_BYTES))
         if not data["dir_info"]["editable"]:

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
     """Find the vLLM of the environment that runs the build, by whatever distribution name.
 
-    Looked through are the interpreter's own site-packages (under pip's build isolation, those of
-    the environment pip runs in) and those of the active virtual environment (which ``python -m
-    build`` and ``uv build`` leave for an interpreter of their own).
+    It is looked for in the site-packages of the interpreter (under pip's build isolation, those of
+    the environment that pip runs in), then in those of the active virtual environment (``python -m
+    build`` and ``uv build`` run an interpreter of their own).
+
+    Args:
+        paths: Directories of installed packages to look through in place of these.
+
+    Returns:
+        The base; None if no vLLM is installed.
 
     Raises:
         BaseError: if two distributions own ``vllm/``, or the owner cannot be told.
@@ -33,7 +39,8 @@ def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
             root = editable or path
             if not holds_vllm(root):
                 raise BaseError(
-                    f"{name} {version} is installed, but {root}/vllm/__init__.py is missing"
+                    f"{name} {version} is installed, but {root}/vllm/__init__.py is missing; "
+                    "reinstall it"
                 )
             pristine = editable is None and version.local is None
             return DirectoryBase(root, name, version, pristine, dist_info)

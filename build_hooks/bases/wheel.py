@@ -42,17 +42,17 @@ class WheelBase:
 
     @property
     def pristine(self) -> bool:
-        """A wheel of a release holds that release, unless its version has a local part."""
+        """Whether it claims to be a release: its version has no local part."""
         return self.version.local is None
 
     def read(self, path: str) -> bytes | None:
-        """Read one member of the wheel."""
+        """Read one member of the wheel, as ``Base.read`` says."""
         if path not in self._kept:
             self._kept[path] = _member(self.archive, path, self.path)
         return self._kept[path]
 
     def licence(self) -> bytes | None:
-        """Read the licence in the wheel's metadata."""
+        """Return the licence in the wheel's metadata; None if there is none."""
         return self.read(f"{self.dist_info}/licenses/LICENSE") or self.read(
             f"{self.dist_info}/LICENSE"
         )
@@ -60,6 +60,12 @@ class WheelBase:
 
 def from_wheel(path: Path) -> WheelBase:
     """Open a vLLM wheel.
+
+    Args:
+        path: The wheel.
+
+    Returns:
+        The base, with the wheel open.
 
     Raises:
         BaseError: if it is no wheel, damaged, or holds no vLLM.
@@ -75,8 +81,10 @@ def from_wheel(path: Path) -> WheelBase:
     names = archive.namelist()
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        # Which of them is read, or installed, is up to the tool.
-        raise BaseError(f"{path} has {len(twice)} names twice, {twice[0]!r} for one; not read")
+        raise BaseError(
+            f"{path} has two members of the name {twice[0]!r}, of which each tool takes its own; "
+            "fetch the wheel again"
+        )
     metadata = sorted(n for n in names if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
     if len(metadata) != 1:
         raise BaseError(f"{path} is not a wheel: it has {len(metadata)} METADATA files")
@@ -94,17 +102,26 @@ def from_wheel(path: Path) -> WheelBase:
 
 
 def unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, wheel: Path | str) -> bytes:
-    """Return a member's bytes, and inflate one byte more at most than it claims to have.
+    """Read a member, and inflate at most one byte more than it claims to have.
 
     ``ZipFile.read`` would inflate all that there is before it compares.
 
+    Args:
+        archive: The wheel.
+        member: The member's entry in its directory.
+        wheel: What the wheel is called in an error.
+
+    Returns:
+        The content of the member.
+
     Raises:
-        BaseError: if it claims more than any module has.
+        BaseError: if it claims more bytes than any module has.
         zipfile.BadZipFile: or another of ``DAMAGE``, if it is not what it claims to be.
     """
     if member.file_size > MAXIMUM_BYTES:
-        claim = f"{member.filename} claims {member.file_size} bytes"
-        raise BaseError(f"{wheel}: {claim}; not read")
+        raise BaseError(
+            f"{wheel}: {member.filename} claims {member.file_size} bytes; {MAXIMUM_BYTES} at most"
+        )
     if member.compress_type not in _COMPRESSIONS:
         # Others can be damaged in ways of their own, and no tool that makes wheels uses them.
         raise zipfile.BadZipFile("it is compressed in a way that wheels are not")

@@ -37,7 +37,14 @@ class MisfitError(ValueError):
 
 
 def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]]:
-    """Apply one file's hunks; return the new content and each hunk's offset in lines.
+    """Apply the hunks of one file.
+
+    Args:
+        diff: The diff of the file.
+        content: Its content; None if there is no such file.
+
+    Returns:
+        The new content, and for each hunk by how many lines its place has moved.
 
     Raises:
         MisfitError: if the file is missing (or there already, for a new one), or if any hunk's old
@@ -97,11 +104,18 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
 
 
 def occurrences(lines: Sequence[bytes], old: Sequence[bytes]) -> list[int]:
-    """Return each place (from 0) at which consecutive lines equal ``old``."""
+    """Find every place at which consecutive lines equal others.
+
+    Args:
+        lines: The lines of a file.
+        old: The lines to look for; if there are none, they are the whole of an empty file.
+
+    Returns:
+        The places, counted from 0.
+    """
     size = len(old)
     wanted = list(old)
     if not wanted:
-        # The whole of an empty file.
         return [] if lines else [0]
     return [
         place

@@ -19,10 +19,16 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True)
 class Hunk:
-    """One change: the old lines must occur once; ``start`` (1-based) is where they are expected.
+    """One change, whose old lines must occur in the file once.
 
     As for ``git apply``, a hunk that starts at line 1 must begin the file, and one without a line
     of context after its last change must end it.
+
+    Attributes:
+        start: The line at which the old lines are expected, counted from 1.
+        old: The lines before, with context.
+        new: The lines after, with context.
+        ends_file: Whether no context follows the last change.
     """
 
     start: int
@@ -48,7 +54,11 @@ class FileDiff:
     text: bytes = field(default=b"", compare=False, repr=False)
 
     def same_change(self, other: FileDiff) -> bool:
-        """Tell whether two diffs make the same change, at whatever lines they expect it."""
+        """Tell whether two diffs make the same change, at whatever lines they expect it.
+
+        Args:
+            other: The other diff.
+        """
         return (self.path, self.added, self._changes()) == (
             other.path,
             other.added,
@@ -68,6 +78,13 @@ class FileDiff:
 
 
 def split(content: bytes) -> list[bytes]:
-    r"""Split into lines that keep their ``\n``; no other byte ends a line."""
+    r"""Split a content into lines, each with its ``\n``; no other byte ends a line.
+
+    Args:
+        content: Any bytes.
+
+    Returns:
+        The lines; joined, they are the content.
+    """
     lines = content.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -28,6 +28,12 @@ _INDENT = re.compile(r" *\t")
 def parse(data: bytes) -> tuple[FileDiff, ...]:
     """Read a unified diff as the queue holds it.
 
+    Args:
+        data: The file.
+
+    Returns:
+        The diff of each file that it changes, in its order.
+
     Raises:
         DiffError: for anything but file headers and hunks (``diff --git`` lines, timestamps,
             prose), a path outside ``vllm/``, a deletion or rename, a damaged or empty hunk.

@@ -12,12 +12,18 @@ from build_hooks.diffs.reader import parse
 def make(path: str, before: bytes | None, after: bytes) -> str:
     """Write the diff of one file with as little context as makes each hunk unique.
 
-    Returns the empty string when nothing changes. ``parse`` of the result gives a diff whose
-    ``apply`` to ``before`` is ``after``.
+    Args:
+        path: The file, as ``vllm/...``.
+        before: Its content; None if there is no such file.
+        after: What it becomes.
+
+    Returns:
+        A diff that ``reader.parse`` accepts and ``applier.apply`` applies to ``before``; empty if
+        nothing changes.
 
     Raises:
-        DiffError: if no diff that ``parse`` accepts tells the change: an added line with white
-            space at its end, a carriage return, a path outside ``vllm/``.
+        DiffError: if no such diff tells the change: an added line ends in white space or has a
+            carriage return, the path lies outside ``vllm/``.
     """
     if before == after:
         return ""

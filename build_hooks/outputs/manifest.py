@@ -15,7 +15,16 @@ FORMAT = 1
 
 
 def dump(overlay: Overlay, version: str, *, locked: bool) -> str:
-    """Write the manifest as JSON, the same bytes for the same build."""
+    """Write the manifest as JSON, the same text for the same build.
+
+    Args:
+        overlay: The queue applied to a base.
+        version: The version of the wheel.
+        locked: Whether the build reproduces the lock of its release.
+
+    Returns:
+        The text of ``manifest.json``.
+    """
     base = overlay.base
     content = {
         "format": FORMAT,

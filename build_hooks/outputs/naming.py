@@ -23,15 +23,23 @@ def identity(distribution: str, version: Version, revision: int, *, locked: bool
         version: The version of the base.
         revision: The revision of the queue, the fourth component of the overlay's version.
         locked: Whether the build reproduces a lock; if not, the version says so.
+
+    Returns:
+        The version and the requirement of the wheel.
     """
     name = f"{version.base_version}.{revision}"
     if not locked:
-        # What sets the base apart from a release is told after the mark.
+        # After the mark comes what distinguishes the base from a release.
         rest = str(version)[len(version.base_version) :].strip(".+").replace("+", ".")
         name += ".".join(filter(None, ["+unlocked", rest]))
     return Identity(str(Version(name)), requirement(distribution, version))
 
 
 def requirement(distribution: str, version: Version) -> str:
-    """Return the requirement that only the base itself fulfils."""
+    """Return the requirement that only the base itself fulfils.
+
+    Args:
+        distribution: The distribution that carries the base.
+        version: The version of the base.
+    """
     return f"{distribution}=={version.public}"

@@ -1,4 +1,4 @@
-"""Records a build in the lock of its release, and holds a build against it."""
+"""Records a build in the lock of its release, and compares a build with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 def record(overlay: Overlay) -> dict[str, Any]:
-    """Describe a build in the terms of a lock: all but the wheel it came from."""
+    """Describe a build in the terms of a lock.
+
+    Args:
+        overlay: The queue applied to a base.
+
+    Returns:
+        The fields of the lock that a build reproduces: stock files, patches, served files.
+    """
     patches = {}
     for outcome in overlay.outcomes:
         entry: dict[str, Any] = {"outcome": outcome.outcome}
@@ -40,7 +47,19 @@ def record(overlay: Overlay) -> dict[str, Any]:
 
 
 def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
-    """Write the lock of a release; the order of patches is kept, all else is sorted."""
+    """Write the lock of a release.
+
+    Args:
+        directory: The queue.
+        overlay: The queue applied to the release.
+        wheels: The file names of the release's wheels, and their sha256.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     release = overlay.base.version
     licence = overlay.base.licence()
     content = {
@@ -56,7 +75,11 @@ def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
 
 
 def verify(lock: Lock, overlay: Overlay) -> None:
-    """Hold a build against the lock of its release.
+    """Compare a build with the lock of its release.
+
+    Args:
+        lock: The lock.
+        overlay: The queue applied to the release.
 
     Raises:
         LockError: naming each entry that differs.

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def render(content: Content) -> str:
-    """Tell what was built, and what became of every patch."""
+    """Tell what was built, and what became of every patch.
+
+    Args:
+        content: The build.
+    """
     base = content.overlay.base
     mark = "" if content.locked else ", unlocked"
     version = content.identity.version
@@ -26,7 +30,7 @@ def render(content: Content) -> str:
 
 
 def _row(outcome: Outcome) -> tables.Row:
-    """Give the row of a patch; below it each file with its hunks' offsets, and the remarks."""
+    """Make the row of a patch, with a line for each file and each remark below it."""
     files = [f"{path}: {_runs(moved)}" for path, moved in sorted(outcome.offsets.items())]
     remarks = [text for text in (outcome.reason, outcome.note) if text]
     cells = (outcome.patch.id, outcome.outcome, str(len(files)) if files else "")

@@ -20,7 +20,15 @@ _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
 def dump(overlay: Overlay, version: str) -> str:
-    """Write the bill of materials of one overlay."""
+    """Write the bill of materials of one overlay, the same text for the same build.
+
+    Args:
+        overlay: The queue applied to a base.
+        version: The version of the wheel.
+
+    Returns:
+        The text, JSON of CycloneDX 1.6.
+    """
     base = overlay.base
     content = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",

@@ -24,7 +24,7 @@ _SBOM = "vllm-nemo.cdx.json"
 
 @dataclass(frozen=True)
 class Content:
-    """What a wheel is made of, with everything checked: from here on only files are written.
+    """What a wheel is made of. Everything is checked: from here on, only files are written.
 
     Attributes:
         project: The source tree.
@@ -45,10 +45,17 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     """Write every file of the wheel into a directory.
 
     hatchling adds METADATA, WHEEL, RECORD, entry points, our licence and the bill of materials.
-    Files of the source tree are copied, for their modes would show in the wheel.
+    Files of the source tree are copied, because their modes would show in the wheel.
+
+    Args:
+        content: What the wheel is made of.
+        directory: An empty directory.
 
     Returns:
         The paths of the files by their names in the wheel.
+
+    Raises:
+        OSError: if one cannot be written.
     """
     sources = content.project.queue
     contents = {
@@ -73,17 +80,32 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
 
 
 def write_sbom(content: Content, directory: Path) -> Path:
-    """Write the bill of materials, which hatchling puts beside the metadata."""
+    """Write the bill of materials, which hatchling puts beside the metadata.
+
+    Args:
+        content: What the wheel is made of.
+        directory: The directory to write it into.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     path = directory / _SBOM
     path.write_text(sbom.dump(content.overlay, content.identity.version), encoding="utf-8")
     return path
 
 
 def verify(path: Path, files: Mapping[str, Path]) -> None:
-    """Check the finished wheel; one that is not right is removed.
+    """Check the finished wheel, and remove one that is not right.
+
+    Args:
+        path: The wheel.
+        files: What ``write`` returned.
 
     Raises:
-        BuildError: naming what is missing or does not belong.
+        BuildError: naming what is missing, and what does not belong.
     """
     with zipfile.ZipFile(path) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
@@ -94,5 +116,6 @@ def verify(path: Path, files: Mapping[str, Path]) -> None:
     if missing or foreign:
         path.unlink()
         raise BuildError(
-            f"{path.name} was not right and is removed: lacks {missing}, has {foreign}"
+            f"{path.name} is removed, because the build back end did not write what it was given: "
+            f"missing are {missing}, foreign are {foreign}"
         )

@@ -21,7 +21,10 @@ ONE_LINE = re.compile(r"[^\r\n]+")
 
 
 class Fields:
-    """Reads fields of one TOML table; what is wrong goes to ``problems``."""
+    """Reads the fields of one TOML table. What is wrong with one is added to ``problems``.
+
+    Each method takes the name of a field, and returns its value, or an empty one for a wrong field.
+    """
 
     def __init__(self, data: Mapping[str, Any], file: str, problems: list[Problem]) -> None:
         self._data = data
@@ -45,7 +48,7 @@ class Fields:
         return value
 
     def end(self) -> None:
-        """Refuse fields that nobody asked for: a misspelt one would be ignored in silence."""
+        """Refuse fields that were not read: a misspelt one would be ignored in silence."""
         for field in self._data:
             if field not in self._known:
                 self._fault(field, f"is unknown; known are {', '.join(sorted(self._known))}")
@@ -58,7 +61,14 @@ class Fields:
         pattern: re.Pattern[str] | None = None,
         meaning: str = "",
     ) -> str:
-        """Read a text; a pattern says what it can be, and ``meaning`` says so in words."""
+        """Read a text.
+
+        Args:
+            field: The field.
+            required: Whether it must be there.
+            pattern: What the whole text has to match.
+            meaning: What the pattern stands for, in words.
+        """
         before = len(self._problems)
         value: str = self._get(field, str, "a string", required=required).strip()
         if len(self._problems) > before:

@@ -51,12 +51,24 @@ class Lock:
 
 
 def path(directory: Path, release: Version) -> Path:
-    """Return where the lock of a release lies."""
+    """Return where the lock of a release lies, or would lie.
+
+    Args:
+        directory: The queue.
+        release: The release.
+    """
     return directory / "locks" / f"{release}.json"
 
 
 def load(directory: Path, release: Version) -> Lock | None:
-    """Read the lock of a release; None if it has none.
+    """Read the lock of a release.
+
+    Args:
+        directory: The queue.
+        release: The release.
+
+    Returns:
+        The lock; None if the release has none.
 
     Raises:
         LockError: if the file is not a lock of that release.
@@ -82,7 +94,11 @@ def load(directory: Path, release: Version) -> Lock | None:
 
 
 def lock_again(release: object) -> str:
-    """Return the advice to lock a release anew."""
+    """Return the advice to lock a release again, for the end of a message.
+
+    Args:
+        release: The release.
+    """
     return f"run: python -m build_hooks lock {release}"
 
 

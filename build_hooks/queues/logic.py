@@ -64,7 +64,15 @@ def check(patch: Patch, home: str, package: Path) -> Iterator[Problem]:
 
 
 def strays(patches: Sequence[Patch], package: Path) -> Iterator[Problem]:
-    """Find modules beside the patches' logic that no patch names; ``shared`` is for all."""
+    """Find modules beside the patches' logic that no patch names.
+
+    Args:
+        patches: Every patch of the queue.
+        package: The sources of the run-time package.
+
+    Yields:
+        A problem for each; ``patches/shared`` has what several patches use.
+    """
     known = {patch.module.rpartition(".")[2] for patch in patches} | {"shared", "__init__"}
     for path in sorted((package / "patches").glob("*")):
         if path.stem not in known and (path.suffix == ".py" or any(path.rglob("*.py"))):

@@ -95,17 +95,35 @@ class Patch:
     variants: tuple[Variant, ...]
 
     def needed(self, release: Version) -> bool:
-        """Tell whether a release, or a build that is newer than one, lies in the patch's range."""
+        """Tell whether a base needs the patch.
+
+        Args:
+            release: The version of the base; one that is no release counts as its release.
+        """
         return self.vllm.contains(final(release), prereleases=True)
 
     def diff(self, release: Version) -> ReleaseDiff | None:
-        """Put the patch's diff for a release together; None if no variant serves it."""
+        """Put the whole diff for a release together.
+
+        Args:
+            release: The version of the base; one that is no release counts as its release.
+
+        Returns:
+            Of each file, the diff in its newest variant; None if no variant serves the release.
+        """
         return self._put_together(
             [variant for variant in self.variants if variant.release <= final(release)], release
         )
 
     def inherited(self, release: Version) -> ReleaseDiff | None:
-        """Put together what a release would get from the variants of older ones alone."""
+        """Put the whole diff for a release together from the variants of older releases alone.
+
+        Args:
+            release: The version of the base.
+
+        Returns:
+            The diff; None if no older variant serves the release.
+        """
         return self._put_together(
             [variant for variant in self.variants if variant.release < final(release)], release
         )
@@ -130,7 +148,12 @@ class Patch:
         return end is not None and since < end <= final(release)
 
     def with_variant(self, release: Version, files: tuple[FileDiff, ...]) -> Patch:
-        """Return the patch with another variant for a release; with none, if it has no files."""
+        """Return the patch with another variant for a release.
+
+        Args:
+            release: The release.
+            files: The diffs of the variant; if there are none, the release has no variant.
+        """
         variants = [variant for variant in self.variants if variant.release != release]
         if files:
             variants.append(Variant(release, files))
@@ -138,14 +161,28 @@ class Patch:
         return replace(self, variants=tuple(ordered))
 
     def reason(self, release: Version) -> str:
-        """Tell why the patch is not needed for a release: its own entry, else the one before."""
+        """Tell why a base does not need the patch.
+
+        Args:
+            release: The version of the base, outside the patch's range.
+
+        Returns:
+            The reason for that release, or for the one before it, or that it is outside the range.
+        """
         older = [known for known in self.not_needed if known <= final(release)]
         return self.not_needed[max(older)] if older else f"outside the range {self.vllm}"
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue: where it lies, its supported releases, its revision, its patches in their order."""
+    """A patch queue.
+
+    Attributes:
+        directory: Where it lies.
+        releases: The supported releases, oldest first.
+        revision: The fourth component of the overlay's version.
+        patches: The patches, in the order in which they are applied.
+    """
 
     directory: Path
     releases: tuple[Version, ...]
@@ -153,10 +190,19 @@ class Queue:
     patches: tuple[Patch, ...]
 
     def with_patch(self, patch: Patch) -> Queue:
-        """Return the queue with another patch in place of the one of that id."""
+        """Return the queue with a patch in place of the one that has its id.
+
+        Args:
+            patch: The patch.
+        """
         patches = (patch if known.id == patch.id else known for known in self.patches)
         return replace(self, patches=tuple(patches))
 
     def variant_file(self, patch: str, release: Version) -> Path:
-        """Return where a patch's variant for a release lies, or would lie."""
+        """Return where the variant of a patch lies, or would lie.
+
+        Args:
+            patch: The id of the patch.
+            release: The release of the variant.
+        """
         return self.directory / "patches" / patch / f"{release}.patch"

@@ -39,7 +39,13 @@ _MAXIMUM_BYTES = 1 << 20
 
 
 def load(directory: Path) -> Queue:
-    """Read the queue from a directory with ``series.toml`` and ``patches/``.
+    """Read a queue.
+
+    Args:
+        directory: A directory with ``series.toml`` and ``patches/``, and the run-time package.
+
+    Returns:
+        The queue.
 
     Raises:
         QueueError: naming each file and field that breaks the format.

@@ -13,7 +13,19 @@ if TYPE_CHECKING:
 
 
 def faults(queue: Queue, project: Project) -> list[str]:
-    """Return what is wrong, a line each; reading the queue has checked its format already."""
+    """Find what is wrong with a queue whose format is right.
+
+    Args:
+        queue: The queue; reading it has checked its format.
+        project: The project, which has the pages that are made from the queue.
+
+    Returns:
+        A line for each fault.
+
+    Raises:
+        BuildError: if a lock cannot be read, or the README has no place for its table.
+        OSError: if a page cannot be read.
+    """
     found = [
         f"{cell.patch} on {cell.base}: {cell.remark}"
         for cell in status.from_locks(queue)

@@ -44,15 +44,26 @@ def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise BuildError("port merges with git, which is not on the PATH") from error
+            raise BuildError(
+                "port merges with git, which is not on the PATH: install it"
+            ) from error
     if process.returncode < 0 or process.returncode > 127:
         raise BuildError(f"git merge-file failed: {process.stderr.decode(errors='replace')}")
     return process.stdout, process.returncode
 
 
 def refuse_markers(contents: Mapping[str, bytes]) -> None:
-    """Raise BuildError for files in which a conflict is still marked."""
+    """Refuse files in which a conflict is still marked.
+
+    Args:
+        contents: The files, by path.
+
+    Raises:
+        BuildError: naming them.
+    """
     begin = f"\n<<<<<<< {_OURS}".encode()
     marked = [path for path, content in contents.items() if begin in b"\n" + content]
     if marked:
-        raise BuildError(f"unresolved conflict markers in {', '.join(marked)}")
+        raise BuildError(
+            f"unresolved conflict markers in {', '.join(marked)}: resolve them, then run this again"
+        )

@@ -19,11 +19,14 @@ _BEGIN, _END = b"<!-- table -->", b"<!-- end of table -->"
 
 
 def pages(queue: Queue, project: Project) -> dict[Path, bytes]:
-    """Return each generated file and what it should contain.
+    """Make each generated file.
 
     Args:
         queue: The queue.
         project: The project, whose README has a line that begins the table and one that ends it.
+
+    Returns:
+        The contents by path.
 
     Raises:
         BuildError: if the README has no place for its table, or more than one.
@@ -43,7 +46,14 @@ def pages(queue: Queue, project: Project) -> dict[Path, bytes]:
 
 
 def stale(made: Mapping[Path, bytes], project: Project) -> list[Path]:
-    """Return the generated files that are not what they should be, and those left over.
+    """Find the generated files that are not what they should be, and those left over.
+
+    Args:
+        made: What ``pages`` returned.
+        project: The project.
+
+    Returns:
+        The files: those to be written, then those to be removed.
 
     Raises:
         OSError: if one of them is there and cannot be read.

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of one patch on the new release, and the file to look at."""
+    """What became of one patch on the new release.
+
+    Attributes:
+        patch: The id of the patch.
+        outcome: One of the words of a port, in ``outcomes``.
+        remark: What to do next.
+    """
 
     patch: str
     outcome: str
@@ -41,6 +47,15 @@ def port(queue: Queue, old: Base, new: Base, scratch: Path) -> list[Carried]:
     A clean merge is written as a new variant of the queue. One with conflicts goes to
     ``scratch/<id>/vllm/...`` with conflict markers; once resolved, ``refresh`` turns it into the
     variant. Later patches see the files without an unresolved one.
+
+    Args:
+        queue: The queue.
+        old: A release that the queue applies to.
+        new: The release to carry it to.
+        scratch: The directory for files with conflict markers.
+
+    Returns:
+        What became of each patch, in their order.
 
     Raises:
         ConflictError: if the queue does not apply to the old release.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from build_hooks.queues.model import Patch, Queue, ReleaseDiff
 
 
+_CORRECT = "Correct the patch; then run this again."
+
+
 def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
     """Write a patch's variant for one release afresh.
 
@@ -46,12 +49,14 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
         if earlier.needed(base.version):
             apply_patch(earlier, state, conflicts, present=False)
     if conflicts:
-        hint = "Mend the earlier patches first."
-        raise ConflictError(f"vLLM {base.version}", conflicts, hint)
+        raise ConflictError(f"vLLM {base.version}", conflicts, _CORRECT)
     if tree is None:
         diff = patch.diff(base.version)
         if diff is None:
-            raise BuildError(f"{patch.id} has no variant for vLLM {base.version}")
+            raise BuildError(
+                f"{patch.id} has no variant for vLLM {base.version}: name a directory with the "
+                "changed files by --tree"
+            )
         contents = patched_files(patch, diff, state)
     else:
         contents = {
@@ -59,7 +64,7 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
             for path in sorted(tree.glob("vllm/**/*.py"))
         }
         if not contents:
-            raise BuildError(f"{tree} holds no vllm/...py")
+            raise BuildError(f"{tree} contains no vllm/**/*.py: name the directory above vllm/")
     refuse_markers(contents)
     if all(content == state.current(path) for path, content in contents.items()):
         raise BuildError(f"{patch.id} changes nothing in vLLM {base.version}")
@@ -74,7 +79,15 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
 
 
 def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, bytes]:
-    """Return what a patch makes of the files it changes, without changing the tree.
+    """Return what a patch makes of the files that it changes, without changing the tree.
+
+    Args:
+        patch: The patch.
+        diff: Its diff for the tree's release.
+        tree: The files as the earlier patches leave them.
+
+    Returns:
+        The contents by path.
 
     Raises:
         ConflictError: if it does not apply.
@@ -89,8 +102,7 @@ def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, byte
                 Conflict(patch.id, variant, file.path, m.hunk, m.message, m.detail)
                 for m in error.misfits
             ]
-            hint = "Mend it first: python -m build_hooks lint, status"
-            raise ConflictError(f"vLLM {tree.base.version}", conflicts, hint) from error
+            raise ConflictError(f"vLLM {tree.base.version}", conflicts, _CORRECT) from error
     return contents
 
 
@@ -127,13 +139,34 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> tup
 
 
 def end_them(paths: Sequence[str], release: Version) -> str:
-    """Say how a patch stops changing files; else older variants of them would still be applied."""
+    """Say how a patch stops changing files: else older variants of them would still be applied.
+
+    Args:
+        paths: The files.
+        release: The release since which the patch does not change them.
+
+    Returns:
+        The advice, for the middle of a message.
+    """
     lines = ", ".join(f'"{path}" = "{release}"' for path in paths)
     return f"add below [ends] in its patch.toml: {lines}"
 
 
 def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tuple[Path, str]:
-    """Write a variant, or remove one that says nothing; return its file and what was done."""
+    """Write the file of a variant, or remove it if the variant says nothing.
+
+    Args:
+        queue: The queue.
+        patch: The patch.
+        release: The release of the variant.
+        text: The diffs of the variant.
+
+    Returns:
+        The file, and in words what was done.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     file = queue.variant_file(patch.id, release)
     if not text:
         existed = file.exists()

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One patch on one base."""
+    """One patch on one base.
+
+    Attributes:
+        patch: The id of the patch.
+        base: The version of the base.
+        outcome: One of the words of a build or of a table, in ``outcomes``.
+        remark: The reason, the note, or what to do next.
+    """
 
     patch: str
     base: str
@@ -32,7 +39,17 @@ class Cell:
 
 
 def from_locks(queue: Queue) -> list[Cell]:
-    """Read each supported release's lock; tell where the queue has changed since it was made."""
+    """Read the table from the locks of the supported releases.
+
+    Args:
+        queue: The queue.
+
+    Returns:
+        The cells, release by release; a diff that has changed since it was locked is stale.
+
+    Raises:
+        LockError: if a lock cannot be read.
+    """
     cells = []
     for release in queue.releases:
         known = lock.load(queue.directory, release)
@@ -57,7 +74,15 @@ def _cell(patch: Patch, release: Version, entry: dict[str, Any]) -> Cell:
 
 
 def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
-    """Apply the queue to each base and tell what every patch comes to."""
+    """Work the table out: apply the queue to each base.
+
+    Args:
+        queue: The queue.
+        bases: The bases.
+
+    Returns:
+        The cells, base by base; of a patch that conflicts, the first conflict is the remark.
+    """
     cells = []
     for base in bases:
         name = f"{base.version}"
@@ -82,17 +107,29 @@ def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
 
 
 def good(cells: Sequence[Cell]) -> bool:
-    """Tell whether a build of every base in the table would do."""
+    """Tell whether a build of every base in the table would succeed.
+
+    Args:
+        cells: The table.
+    """
     return all(cell.outcome in outcomes.BUILT for cell in cells)
 
 
 def as_json(cells: Sequence[Cell]) -> list[dict[str, str]]:
-    """Return one object a cell."""
+    """Return one object for each cell.
+
+    Args:
+        cells: The table.
+    """
     return [asdict(cell) for cell in cells]
 
 
 def as_text(cells: Sequence[Cell]) -> str:
-    """Return the table, and under it each remark once."""
+    """Return the table for a terminal, and below it each remark once.
+
+    Args:
+        cells: The table.
+    """
     header, rows, remarks = _grid(cells)
     width = tables.terminal_width()
     wrapped = [line for remark in remarks for line in tables.wrap(remark, width)]
@@ -100,7 +137,12 @@ def as_text(cells: Sequence[Cell]) -> str:
 
 
 def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
-    """Return the table as Markdown; ``links`` is the directory of the patches' pages."""
+    """Return the table as Markdown, and below it each remark once.
+
+    Args:
+        cells: The table.
+        links: The directory of the patches' pages, to link them; empty for no links.
+    """
     header, rows, remarks = _grid(cells)
     if links:
         rows = [[f"[{name}]({links}{name}.md)", *outcomes] for name, *outcomes in rows]
@@ -111,7 +153,14 @@ def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
 
 
 def markdown_row(cells: Sequence[str]) -> str:
-    """Write one row of a Markdown table; a cell may hold any text."""
+    """Write one row of a Markdown table.
+
+    Args:
+        cells: The cells, of any text.
+
+    Returns:
+        The row, without a line end.
+    """
     return f"| {' | '.join(_escape(_one_line(cell)) for cell in cells)} |"
 
 

@@ -24,6 +24,7 @@ from build_hooks.bases.index import pip, session
 from build_hooks.bases.wheel import DAMAGE, unpack
 from build_hooks.errors import BaseError, LockError, PartialFetchError
 from build_hooks.files import sha256
+from build_hooks.queues.lock import lock_again
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -52,15 +53,15 @@ class LockedBase:
     pristine: bool = True
 
     def read(self, path: str) -> bytes | None:
-        """Return a file.
+        """Return a file, as ``Base.read`` says.
 
         Raises:
-            LockError: if the lock does not speak of it.
+            LockError: if the lock does not name it.
         """
         if path not in self.files:
             raise LockError(
-                f"this build reads {path}, which the lock of vLLM {self.version} has not: if the "
-                f"queue was changed on purpose, run: python -m build_hooks lock {self.version}"
+                f"this build reads {path}, which is not in the lock of vLLM {self.version}: if the "
+                f"queue was changed on purpose, {lock_again(self.version)}"
             )
         return self.files[path]
 
@@ -75,15 +76,15 @@ def read_locked(release: Version, locked: Lock, kept: Path) -> tuple[LockedBase,
     Args:
         release: The vLLM release.
         locked: Its lock.
-        kept: The directory of files kept, each named by its sha256.
+        kept: The directory of files that earlier builds kept, each named by its sha256.
 
     Returns:
-        The release, and for the user what was read: so many files, of so many bytes.
+        The release; and for the user, how many files and megabytes were read from where.
 
     Raises:
         BaseError: if the index has no such release, or serves other files than were locked.
         PartialFetchError: if the index does not lend itself to it; the whole wheel may be had.
-        OSError: if files cannot be kept.
+        OSError: if files cannot be kept, or kept ones cannot be read.
     """
     hashes = {digest for digest in (*locked.stock.values(), locked.licence) if digest}
     contents = {digest: data for digest in hashes if (data := _kept(kept, digest)) is not None}
@@ -180,20 +181,20 @@ def _read(
         found = sha256(data) if data is not None else None
         if found != expected:
             raise BaseError(
-                f"{name}: {path} {_spoken(found)}, but the lock of vLLM {locked.release} says that "
-                f"it {_spoken(expected)}: {_DISTRUST}"
+                f"{name}: {path} {_hash_in_words(found)}, but the lock of vLLM {locked.release} "
+                f"says that it {_hash_in_words(expected)}: {_DISTRUST}"
             )
         if data is not None and expected is not None:
             contents[expected] = data
     return contents
 
 
-def _spoken(digest: str | None) -> str:
+def _hash_in_words(digest: str | None) -> str:
     return f"has sha256 {digest}" if digest else "is not there"
 
 
 class _Ranges:
-    """Gets ranges for remotezip; sees to it that they are those asked for, all of one file."""
+    """Gets ranges for remotezip, and checks that they are those asked for, all of one file."""
 
     def __init__(self, opened: requests.Session) -> None:
         self.read = 0

@@ -76,6 +76,9 @@ def locate(release: Version, scratch: Path) -> Location:
         release: The vLLM release.
         scratch: An empty directory for pip's report and temporary files.
 
+    Returns:
+        The address of the wheel, and its sha256 if the index gives one.
+
     Raises:
         BaseError: with what pip said, if the index has no such release, or cannot be reached.
         PartialFetchError: if pip will not tell without downloading the wheel, or not at all.
@@ -144,7 +147,11 @@ def _pip(
 
 
 def _raise_refusal(said: Sequence[str], scratch: Path) -> None:
-    """Raise what the system refused pip: no other index and no other release would help."""
+    """Raise what the system refused pip: no other index and no other release would help.
+
+    Raises:
+        OSError: if pip's errors name one that is about files.
+    """
     for line in said:
         found = _REFUSAL.search(line)
         if found and int(found[1]) in _REFUSALS:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-
-from packaging.version import Version
+from typing import TYPE_CHECKING
 
 from build_hooks.errors import BaseError
+from build_hooks.releases import spell
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 _LISTED = "Available versions:"
 
@@ -30,7 +33,8 @@ def releases() -> list[Version]:
     )
     lines = process.stdout.splitlines()
     listed = next((line for line in lines if line.startswith(_LISTED)), "").removeprefix(_LISTED)
-    versions = [Version(word) for word in listed.replace(",", " ").split()]
+    words = listed.replace(",", " ").split()
+    versions = [version for word in words if (version := spell(word)) is not None]
     if process.returncode != 0 or not versions:
         reason = "\n  ".join(process.stderr.strip().splitlines()[-3:] or ["pip gave no reason"])
         raise BaseError(f"pip found no release of vLLM on the package index:\n  {reason}")

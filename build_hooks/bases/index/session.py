@@ -69,12 +69,26 @@ def _pip(*arguments: str) -> str:
 
 
 def timeout() -> float:
-    """Return for how many seconds an index may be silent."""
+    """Return for how many seconds an index may be silent.
+
+    Raises:
+        PartialFetchError: if pip does not tell its configuration.
+    """
     return float(settings().get("timeout") or settings().get("default-timeout") or _TIMEOUT)
 
 
 def session(url: str) -> requests.Session:
-    """Return a session to read one address with."""
+    """Make a session to read one address with.
+
+    Args:
+        url: The address; of several indexes, the nearest one gives the credentials.
+
+    Returns:
+        The session.
+
+    Raises:
+        PartialFetchError: if pip does not tell its configuration.
+    """
     configured = settings()
     made = requests.Session()
     # What is asked for are bytes of the file as it lies there.

@@ -125,7 +125,7 @@ NONE = "is none of: 'installed', a release such as 0.29.0, a wheel file, a direc
     [
         ("newest", f"'newest' {NONE} vllm/ (looked for as '/"),
         ("../vllm.whl", NONE),
-        ("", "the name of a base is empty"),
+        ("", "the name of the base is empty"),
         ("two\nlines", r"'two\nlines' " + NONE),
         ("/etc/passwd/vllm", NONE),
         ("~nosuchuser/vllm", "'~nosuchuser/vllm' cannot be looked at: "),

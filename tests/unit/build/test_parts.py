@@ -366,7 +366,7 @@ def test_a_member_that_claims_too_much_is_refused(
     files = wheel_files(models="#" * (17 << 20))
     served.add(stand_in.write_wheel(tmp_path / "other", "0.29.0", files=files))
     served.hashes = False
-    assert f"vllm/models.py claims {17 << 20} bytes; not read" in refused(served, project)
+    assert f"vllm/models.py claims {17 << 20} bytes; 16777216 at most" in refused(served, project)
     assert sum(served.parts) < LARGE // 10
 
 
