@@ -83,7 +83,8 @@ def time_processes(section: Path, cases: Sequence[Case], *, turns: int, loops: i
             pyperf_command = [sys.executable, "-m", "pyperf", "command", *options]
             pyperf_command += ["--append", str(_file(section, case.way)), "--name", case.name]
             words = [*pyperf_command, "--", *_words(case.command)]
-            subprocess.run(words, cwd=ROOT, env=dict(case.env), check=True)
+            env = dict(case.env)
+            subprocess.run(words, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
 
 
 def count_instructions(section: Path, cases: Sequence[Case]) -> None:
@@ -147,4 +148,5 @@ def _words(command: Sequence[str | Path]) -> list[str]:
 
 
 def _progress(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)
+    # One write, so that the lines of two threads do not mix.
+    sys.stderr.write(f"  {text}\n")

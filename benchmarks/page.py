@@ -66,7 +66,7 @@ def _rows(name: str, suites: Mapping[str, pyperf.BenchmarkSuite]) -> Iterator[li
 
 def _value(benchmark: pyperf.Benchmark, value: float) -> str:
     if benchmark.get_unit() == "integer":
-        return f"{value / 1e6:.0f} million"
+        return f"{value / 1e6:.1f} million"
     return str(benchmark.format_value(value))
 
 

@@ -52,7 +52,7 @@ def test_the_table_has_every_way_with_its_spread(section: Path) -> None:
     rows = [
         ["start", "stock", "5", "3.00 sec", "2.00 sec to 4.00 sec", ""],
         ["", "overlay", "1", "6.00 ms", "", "0.002"],
-        ["start, instructions", "overlay", "1", "12816 million", "", ""],
+        ["start, instructions", "overlay", "1", "12816.4 million", "", ""],
         ["memory", "overlay", "1", "1536.0 MiB", "", ""],
     ]
     assert page.rows(section) == rows
@@ -123,7 +123,7 @@ def test_the_instructions_of_a_process_are_counted_without_those_of_its_children
     valgrind.chmod(0o755)
     env = {"PATH": f"{valgrind.parent}:/usr/bin:/bin"}
     measure.count_instructions(section, [Case("start", "stock", ["true"], env)])
-    assert page.rows(section) == [["start, instructions", "stock", "1", "7 million", "", ""]]
+    assert page.rows(section) == [["start, instructions", "stock", "1", "7.0 million", "", ""]]
 
 
 @pytest.mark.parametrize("options", [["no-such-section"], ["--write", "builds"], ["--vllm", "0.1"]])
