@@ -161,12 +161,11 @@ def _served_spec(manifest: Manifest, module: Module, stock: ModuleSpec | None) -
     if state != files.OK:
         raise OverlayError(
             f"vllm-nemo {manifest.overlay} cannot serve {module.name}: {file} is {state} since it "
-            "was built.\nReinstall the overlay: pip install --force-reinstall --no-deps "
-            f'"vllm-nemo=={manifest.overlay}"'
+            f"was built.\n{manifest.repair}"
         )
     spec = ModuleSpec(
         module.name,
-        make_loader(module.name, str(file), str(manifest.served_root), module.served, loader),
+        make_loader(module.name, file, manifest.served_root, module.served, loader),
         origin=str(file),
     )
     spec.has_location = True

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make_loader(
-    name: str, file: str, root: str, sha256: str, stock: SourceFileLoader | None
+    name: str, file: Path, root: Path, sha256: str, stock: SourceFileLoader | None
 ) -> SourceFileLoader:
     """Make the loader of a module that the overlay serves.
 
@@ -39,14 +40,12 @@ def make_loader(
     """
     loader: SourceFileLoader
     if stock is None:
-        loader = _loader_class(SourceFileLoader)(name, file)
+        loader = _loader_class(SourceFileLoader)(name, str(file))
     else:
         cls = _loader_class(type(stock))
         loader = cls.__new__(cls)
-        loader.__dict__.update(stock.__dict__, path=file)
-    loader.__dict__.update(
-        _vllm_nemo_stock=stock, _vllm_nemo_root=os.path.join(root, ""), _vllm_nemo_sha256=sha256
-    )
+        loader.__dict__.update(stock.__dict__, path=str(file))
+    loader.__dict__.update(_vllm_nemo_stock=stock, _vllm_nemo_root=root, _vllm_nemo_sha256=sha256)
     return loader
 
 
@@ -59,7 +58,7 @@ class _Served(SourceFileLoader):
     """Load a served file in place of a stock one."""
 
     _vllm_nemo_stock: SourceFileLoader | None
-    _vllm_nemo_root: str
+    _vllm_nemo_root: Path
     _vllm_nemo_sha256: str
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
@@ -88,24 +87,25 @@ class _Served(SourceFileLoader):
         except FileNotFoundError:
             stock = self._vllm_nemo_stock
             place = None if stock is None else self._beside(stock, path)
-            if stock is None or place is None or not os.path.exists(place):
+            if stock is None or place is None or not place.exists():
                 raise
-            return stock.get_data(place)
+            return stock.get_data(str(place))
         # Flags of PEP 552: not 0 when the bytecode goes by a hash of the source, which an
         # interpreter may have been told not to compare.
         if path != self.path and path.endswith(".pyc") and data[4:8] != bytes(4):
             raise OSError(f"{path} is not checked against its source")
         return data
 
-    def _beside(self, stock: SourceFileLoader, path: str) -> str | None:
-        """Return where a data file would be beside the stock module, None for what is no data."""
-        own = os.path.normpath(self.path)
-        asked = os.path.normpath(path)
-        is_data = asked != own and not asked.endswith(".pyc")
-        if not is_data or not asked.startswith(self._vllm_nemo_root):
+    def _beside(self, stock: SourceFileLoader, path: str) -> Path | None:
+        """Return where a data file would be beside the stock module.
+
+        None for the served file itself and for bytecode, which nothing of vLLM may replace, and for
+        a path that does not lead into the overlay.
+        """
+        own, asked = Path(self.path), Path(os.path.normpath(path))
+        if asked == own or asked.suffix == ".pyc" or self._vllm_nemo_root not in asked.parents:
             return None
-        relative = os.path.relpath(asked, os.path.dirname(own))
-        return os.path.join(os.path.dirname(stock.path), relative)
+        return Path(stock.path).parent / os.path.relpath(asked, own.parent)
 
     def set_data(self, path: str, data: ReadableBuffer, *, _mode: int = 0o666) -> None:
         """Write bytecode whole or not at all.

@@ -127,6 +127,12 @@ class Manifest:
     patches: tuple[Patch, ...]
 
     @property
+    def repair(self) -> str:
+        """What to do about files of the overlay that are not as they were built."""
+        command = f'pip install --force-reinstall --no-deps "vllm-nemo=={self.overlay}"'
+        return f"Reinstall the overlay: {command}"
+
+    @property
     def served_root(self) -> Path:
         """The directory that holds the served files, each at the path that it has in vLLM."""
         return self.directory / "_modules"
