@@ -104,10 +104,6 @@ PATCHES: dict[str, dict[str, str]] = {
 \x20
 """,
         "0.29.0": """\
---- /dev/null
-+++ b/vllm/scaling.py
-@@ -0,0 +1,1 @@
-+FACTOR = 3
 --- a/vllm/models.py
 +++ b/vllm/models.py
 @@ -14,3 +14,5 @@

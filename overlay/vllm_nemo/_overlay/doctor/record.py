@@ -1,9 +1,9 @@
 """vLLM's source files held against what their installer recorded.
 
-An installer writes the hash of every file of a wheel into RECORD. A source file that is another
-one now was edited after it was installed. NeMo-RL's run-time patcher edits so, in place, and
-leaves a ``*.patch_lock`` beside each file; in an environment made by uv the file is often one with
-that in uv's cache and in every other environment made from it.
+An installer writes the hash of every file of a wheel into RECORD. A source file with another hash
+was edited after it was installed. NeMo-RL's run-time patcher edits in place, and leaves a
+``*.patch_lock`` beside each file. In an environment that uv has made, the file is often a link to
+the one in uv's cache, which every other environment made from the cache has too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 
 LOCK = ".patch_lock"
 
-# Those that PEP 376 and its successor leave to an installer.
+# Those that the specification of RECORD lets an installer choose from.
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The source files of vLLM that RECORD has a hash of.
+    """The source files of vLLM that a RECORD has a hash of, compared with the hash.
 
-    ``differing`` has, for each distribution in the order given, the paths that are not as it
-    recorded; ``edited`` the paths that are as none of them did. Paths are relative to the
-    directory that holds ``vllm/``. A file that is not there is neither.
+    Paths are relative to the directory that holds ``vllm/``. A file that is gone is left out.
+
+    Attributes:
+        files: How many files were compared.
+        differing: For each distribution, the paths of the files that differ from its RECORD.
+        edited: The paths of the files that differ from every RECORD that has them.
     """
 
     files: int
@@ -48,11 +51,18 @@ def compare(
     distributions: Sequence[metadata.Distribution],
     known: Collection[tuple[str, str]] = (),
 ) -> Recorded:
-    """Hash the recorded source files below a directory of the ``vllm`` package.
+    """Compare vLLM's source files with what their installer recorded.
 
-    Only ``.py`` files count: images are slimmed by stripping libraries and deleting data, and it
-    is source text that is patched. ``known`` are pairs of path and sha256 in hex that are as they
-    should be whatever a RECORD says.
+    Only ``.py`` files count, because source text is what a patcher edits, and images are slimmed by
+    stripping libraries and deleting data.
+
+    Args:
+        directory: The directory of the ``vllm`` package.
+        distributions: The distributions that own it.
+        known: Pairs of path and sha256 in hex that are right whatever a RECORD says.
+
+    Returns:
+        What was compared, and what differs.
     """
     records = [_hashes(distribution) for distribution in distributions]
     differing: list[list[str]] = [[] for _ in records]
@@ -66,16 +76,16 @@ def compare(
         files += 1
         if (path, hashlib.sha256(content).hexdigest()) in known:
             continue
-        is_somebodys = False
+        is_recorded = False
         for record, wrong in zip(records, differing, strict=True):
             if path not in record:
                 continue
             algorithm, digest = record[path]
             if hashlib.new(algorithm, content).digest() == digest:
-                is_somebodys = True
+                is_recorded = True
             else:
                 wrong.append(path)
-        if not is_somebodys:
+        if not is_recorded:
             edited.append(path)
     return Recorded(files, tuple(map(tuple, differing)), tuple(edited))
 
@@ -86,7 +96,7 @@ def _hashes(distribution: metadata.Distribution) -> Mapping[str, tuple[str, byte
         if len(row) < 2 or not (row[0].startswith("vllm/") and row[0].endswith(".py")):
             continue
         if ".." in row[0].split("/"):
-            # No file of vLLM, whoever wrote that.
+            # Such a path leads out of vLLM.
             continue
         algorithm, _, digest = row[1].partition("=")
         if algorithm in _ALGORITHMS:
@@ -98,7 +108,7 @@ def _hashes(distribution: metadata.Distribution) -> Mapping[str, tuple[str, byte
 
 
 def _rows(record: str) -> Iterator[list[str]]:
-    # A line at a time, so that one that is no CSV takes no other with it.
+    # A line at a time, so that a line that is not CSV does not spoil the lines after it.
     for line in record.splitlines():
         try:
             yield from csv.reader([line])
@@ -107,7 +117,14 @@ def _rows(record: str) -> Iterator[list[str]]:
 
 
 def locks(directory: Path) -> tuple[str, ...]:
-    """Return the lock files that NeMo-RL's patcher left, relative as the paths of ``compare``."""
+    """Find the lock files that NeMo-RL's patcher has left.
+
+    Args:
+        directory: The directory of the ``vllm`` package.
+
+    Returns:
+        Their paths, relative to the directory that holds ``vllm/``.
+    """
     found = []
     for parent, _, names in os.walk(directory):
         relative = Path(parent).relative_to(directory.parent)
@@ -116,7 +133,15 @@ def locks(directory: Path) -> tuple[str, ...]:
 
 
 def shared(directory: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the paths that are links to a file which others have, too."""
+    """Select the files that are links to a file which a cache or another environment has too.
+
+    Args:
+        directory: The directory of the ``vllm`` package.
+        paths: Paths of files, relative to the directory that holds ``vllm/``.
+
+    Returns:
+        Those of the paths that are hard links with another name, or symbolic links.
+    """
     return tuple(path for path in paths if _is_shared(directory.parent / path))
 
 
@@ -128,9 +153,15 @@ def _is_shared(file: Path) -> bool:
 
 
 def in_uv_cache(directory: Path, path: str) -> Path | None:
-    """Return the file of uv's cache that a file of vLLM is one with, if there is one.
+    """Find the file of uv's cache that a file of vLLM is a link to.
 
-    The cache is looked for in UV_CACHE_DIR and where uv has it otherwise; it may also be elsewhere.
+    Args:
+        directory: The directory of the ``vllm`` package.
+        path: The path of the file, relative to the directory that holds ``vllm/``.
+
+    Returns:
+        The file in the cache; None if it is not in ``UV_CACHE_DIR``, nor where uv has its cache
+        without that variable.
     """
     file = directory.parent / path
     for archives in _uv_archives():
@@ -151,5 +182,6 @@ def in_uv_cache(directory: Path, path: str) -> Path | None:
 def _uv_archives() -> Iterator[Path]:
     variables = (("UV_CACHE_DIR", ""), ("XDG_CACHE_HOME", "uv"), ("LOCALAPPDATA", "uv/cache"))
     caches = [Path(os.environ[name], below) for name, below in variables if os.environ.get(name)]
-    for cache in [*caches, Path(os.path.expanduser("~/.cache/uv"))]:  # noqa: PTH111 (may not fail)
+    # Path.expanduser would raise for a user without a home.
+    for cache in [*caches, Path(os.path.expanduser("~/.cache/uv"))]:  # noqa: PTH111
         yield from cache.glob("archive-v*")

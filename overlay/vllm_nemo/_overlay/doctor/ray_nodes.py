@@ -16,6 +16,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vllm_nemo._overlay import outcomes
+from vllm_nemo._overlay.doctor.report import FAIL
 from vllm_nemo._overlay.errors import OverlayError
 
 if TYPE_CHECKING:
@@ -23,14 +25,18 @@ if TYPE_CHECKING:
 
 NONE = "none"
 # Seconds for a connection to a cluster's head.
-_PATIENCE = 10
+_CONNECT_TIMEOUT = 10
 
 
 def probe() -> str:
-    """Examine the interpreter of the Ray worker that this runs in; return JSON.
+    """Examine the interpreter of the Ray worker that this runs in.
 
     It is sent to the nodes by value, since they may lack ``vllm_nemo`` or have another one. So it
     uses nothing of this module, and its answer says what it could not do.
+
+    Returns:
+        A JSON object: the worker's interpreter, host and process, and ``report``, what the doctor
+        says there. ``report`` is null without ``vllm_nemo``; ``error`` says why there is none.
     """
     import json
     import os
@@ -57,9 +63,9 @@ def probe() -> str:
         answer["error"] = f"vllm_nemo cannot be imported: {error!r}"
         return json.dumps(answer)
     try:
-        from vllm_nemo._overlay import doctor
+        from vllm_nemo._overlay.doctor.examine import examine
 
-        answer["report"] = doctor.examine().as_json()
+        answer["report"] = examine().as_json()
     except Exception as error:  # noqa: BLE001 (its doctor may be another one than ours)
         answer["error"] = f"the vllm-nemo at {answer['package']} cannot be asked: {error!r}"
     return json.dumps(answer)
@@ -67,7 +73,15 @@ def probe() -> str:
 
 @dataclass
 class Node:
-    """One node and what it answered: ``problem`` says why there is no report of its overlay."""
+    """One node of a cluster, and what it answered.
+
+    Attributes:
+        name: Its address, with a part of its id where several nodes have that address.
+        identity: Its id.
+        answer: What ``probe`` returned there, empty if nothing came back.
+        problem: Why there is no report of its overlay, None if there is one.
+        differs: What is not there as on most nodes.
+    """
 
     name: str
     identity: str
@@ -103,8 +117,17 @@ class Node:
         return self.report.get("overlay") or NONE
 
     @property
+    def patches(self) -> tuple[int, int] | None:
+        """How many patches are in effect there, of how many that are needed; None if unknown."""
+        states = [patch["state"] for patch in self.report.get("patches", [])]
+        if not states:
+            return None
+        needed = [state for state in states if state != outcomes.UNNEEDED]
+        return len([state for state in needed if state in outcomes.IN_EFFECT]), len(needed)
+
+    @property
     def facts(self) -> dict[str, str]:
-        """Everything that must be the same on all nodes, for one that answered."""
+        """Everything that must be the same on all nodes; empty for one that has not answered."""
         if "python" not in self.answer:
             return {}
         facts = {"Python": self.answer["python"], "vLLM": self.vllm, "overlay": self.overlay}
@@ -117,10 +140,10 @@ class Node:
 
     @property
     def details(self) -> list[str]:
-        """What does not hold, one line or more each."""
+        """What does not hold there, one text each."""
         if self.problem is not None:
             return [self.problem]
-        failed = [check for check in self.report.get("checks", []) if check["state"] == "fail"]
+        failed = [check for check in self.report.get("checks", []) if check["state"] == FAIL]
         return [f"{check['name']}: {check['detail']}" for check in failed]
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +166,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that must be the same on all nodes: each value, and the nodes that have it."""
+    """Something that must be the same on all nodes, and is not.
+
+    Attributes:
+        what: What differs.
+        values: The names of the nodes that have each value.
+    """
 
     what: str
     values: Mapping[str, tuple[str, ...]]
@@ -151,13 +179,18 @@ class Difference:
 
 @dataclass
 class Cluster:
-    """The nodes of a cluster and what differs between them."""
+    """The nodes of a cluster and what differs between them.
+
+    Attributes:
+        nodes: The nodes, in the order of their addresses. Each one's ``differs`` is filled in.
+        differences: What must be the same on all nodes and is not.
+    """
 
     nodes: tuple[Node, ...]
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Difference, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compare the nodes, and tell each in what it is not like most."""
+        """Compare the nodes."""
         facts = [(node, node.facts) for node in self.nodes]
         differences = []
         for what in dict.fromkeys(name for _, found in facts for name in found):
@@ -210,6 +243,9 @@ def ask(address: str, *, timeout: float, py_executable: str | None = None) -> Cl
         py_executable: The interpreter or command that workers are to be started with, as Ray's
             ``runtime_env`` has it; None for Ray's own choice.
 
+    Returns:
+        The nodes, compared with each other.
+
     Raises:
         OverlayError: if Ray is not installed here, or there is no cluster to join.
     """
@@ -220,35 +256,43 @@ def ask(address: str, *, timeout: float, py_executable: str | None = None) -> Cl
             f"--ray needs Ray, and {sys.executable} has none ({error}). Run it with an "
             "interpreter of a node of the cluster, or install the cluster's release of Ray."
         ) from error
-    _knock(address)
-    with _elsewhere():
+    _check_port(address)
+    with _in_empty_directory():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
-            raise OverlayError(f"cannot join the Ray cluster at {address!r}: {error}") from error
+            raise _no_cluster(address, error) from error
         try:
-            return Cluster(tuple(_ask(timeout, py_executable)))
+            return Cluster(tuple(_ask_nodes(timeout, py_executable)))
         finally:
             ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raise OverlayError at once where nobody listens; Ray would go on trying for minutes."""
+def _no_cluster(address: str, error: Exception) -> OverlayError:
+    return OverlayError(
+        f"cannot join the Ray cluster at {address!r}: {error}. Give the address of its head "
+        "(`ray status` on a node says whether it runs)."
+    )
+
+
+def _check_port(address: str) -> None:
+    """Raise OverlayError at once where no server listens; Ray would go on trying for minutes."""
     host, separator, port = address.rpartition(":")
-    # "auto", a path or a URL is for Ray to make sense of.
+    # Ray has other forms of an address: "auto", a path, a URL.
     if not separator or not port.isdigit() or "/" in host:
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        connection = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT)
+        connection.close()
     except (OSError, OverflowError) as error:
-        raise OverlayError(f"cannot join the Ray cluster at {address!r}: {error}") from error
+        raise _no_cluster(address, error) from error
 
 
 @contextlib.contextmanager
-def _elsewhere() -> Iterator[None]:
+def _in_empty_directory() -> Iterator[None]:
     """Leave the current directory, which Ray puts on its workers' ``sys.path``.
 
-    In a checkout of vllm-nemo, for instance, every worker would find that one.
+    In a checkout of vllm-nemo, for instance, every worker would import the package from there.
     """
     before = os.getcwd()  # noqa: PTH109 (a string, to return to)
     with tempfile.TemporaryDirectory() as scratch:
@@ -259,13 +303,13 @@ def _elsewhere() -> Iterator[None]:
             os.chdir(before)
 
 
-def _ask(timeout: float, py_executable: str | None) -> Iterator[Node]:
+def _ask_nodes(timeout: float, py_executable: str | None) -> Iterator[Node]:
     import ray
     from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     alive = [node for node in ray.nodes() if node["Alive"]]
-    alive.sort(key=lambda node: (_sortable(node["NodeManagerAddress"]), node["NodeID"]))
+    alive.sort(key=lambda node: (address_key(node["NodeManagerAddress"]), node["NodeID"]))
     addresses = Counter(node["NodeManagerAddress"] for node in alive)
     options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0}
     if py_executable is not None:
@@ -289,12 +333,12 @@ def _ask(timeout: float, py_executable: str | None) -> Iterator[Node]:
         name = address if addresses[address] == 1 else f"{address} ({identity[:8]})"
         answer = asked[identity]
         if answer in ready:
-            yield _row(name, identity, answer)
+            yield _answered(name, identity, answer)
         else:
             yield Node(name, identity, problem=f"no answer within {timeout:g} s")
 
 
-def _row(name: str, identity: str, reference: object) -> Node:
+def _answered(name: str, identity: str, reference: object) -> Node:
     import ray
 
     try:
@@ -308,7 +352,7 @@ def _row(name: str, identity: str, reference: object) -> Node:
     return Node(name, identity, answer, problem)
 
 
-def _sortable(address: str) -> list[tuple[int, str]]:
-    """Order addresses by their numbers: 10.0.0.9 before 10.0.0.10."""
+def address_key(address: str) -> list[tuple[int, str]]:
+    """Return what to sort addresses by, for 10.0.0.9 to come before 10.0.0.10."""
     parts = address.replace(":", ".").split(".")
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
