@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from build_hooks import assemble, base, queue
+from build_hooks.assembly.assemble import Overlay, assemble
+from build_hooks.bases.directory import DirectoryBase, from_directory
 from build_hooks.errors import BuildError, Conflict, ConflictError
+from build_hooks.queues.reader import load
 from tests.support import stand_in
 
 
@@ -17,19 +19,19 @@ def overlay(tmp_path: Path) -> Path:
     return tmp_path / "overlay"
 
 
-def small_base(tmp_path: Path, release: str = "0.25.0", **changes: str) -> base.Base:
-    """Give the stand-in as a directory, with some files changed or (empty name) taken away."""
-    files = stand_in.sources(release) | {f"vllm/{k}.py": v for k, v in changes.items()}
-    return base.from_directory(stand_in.write(tmp_path / f"vllm-{release}", files))
+def small_base(tmp_path: Path, release: str = "0.25.0", **changes: str) -> DirectoryBase:
+    """Give the stand-in as a directory, with some modules changed or added."""
+    files = stand_in.sources(release, **changes)
+    return from_directory(stand_in.write(tmp_path / f"vllm-{release}", files))
 
 
-def build(overlay: Path, on: base.Base, present: tuple[str, ...] = ()) -> assemble.Overlay:
-    return assemble.assemble(queue.load(overlay), on, present)
+def build(overlay: Path, on: DirectoryBase, *present: str) -> Overlay:
+    return assemble(load(overlay), on, present)
 
 
-def conflicts(overlay: Path, on: base.Base, present: tuple[str, ...] = ()) -> tuple[Conflict, ...]:
+def conflicts(overlay: Path, on: DirectoryBase, *present: str) -> tuple[Conflict, ...]:
     with pytest.raises(ConflictError) as raised:
-        build(overlay, on, present)
+        build(overlay, on, *present)
     for conflict in raised.value.conflicts:
         assert str(conflict) in str(raised.value)
     return raised.value.conflicts
@@ -75,9 +77,12 @@ def test_every_patch_gets_its_outcome(tmp_path: Path, overlay: Path) -> None:
         ("applied", "", "Read the new comment."),
         ("not-needed", "Upstream returns a float.", ""),
     ]
-    assert [str(o.variant.release) if o.variant else None for o in made.outcomes] == [
-        "0.25.0",
-        "0.29.0",
+    assert [
+        {path: str(since) for path, since in o.diff.variants.items()} if o.diff else None
+        for o in made.outcomes
+    ] == [
+        {"vllm/engine/__init__.py": "0.25.0", "vllm/models.py": "0.25.0"},
+        {"vllm/models.py": "0.29.0", "vllm/scaling.py": "0.25.0"},
         None,
     ]
 
@@ -117,34 +122,39 @@ def test_the_notice_follows_a_file_without_a_line_end(tmp_path: Path, overlay: P
     assert module.served.startswith(b"a = 3\nb = 2\nc = 3\n\n# Changed by")
 
 
-def test_the_base_is_not_written_to(tmp_path: Path, overlay: Path) -> None:
-    on = small_base(tmp_path)
-    before = {p: p.read_bytes() for p in Path(on.origin).rglob("*.py")}
-    build(stand_in.write_queue(overlay), on)
-    assert {p: p.read_bytes() for p in Path(on.origin).rglob("*.py")} == before
-
-
-def test_conflicts_of_all_patches_are_told_and_nothing_is_made(
+def test_all_conflicts_are_told_and_the_message_says_where_and_what_to_run(
     tmp_path: Path, overlay: Path
 ) -> None:
     on = small_base(tmp_path, models="class Model:\n    pass\n")
-    found = conflicts(stand_in.write_queue(overlay), on)
-    assert [(c.patch, c.variant, c.file, c.hunk) for c in found] == [
+    stand_in.write_queue(overlay)
+    assert [(c.patch, c.variant, c.file, c.hunk) for c in conflicts(overlay, on)] == [
         ("sqrt", "0.25.0", "vllm/models.py", 1),
         ("scale", "0.25.0", "vllm/models.py", 1),
         ("head", "0.25.0", "vllm/models.py", 1),
     ]
-
-
-def test_the_message_says_where_and_what_to_run(tmp_path: Path, overlay: Path) -> None:
-    on = small_base(tmp_path, models="class Model:\n    pass\n")
     with pytest.raises(ConflictError) as raised:
-        build(stand_in.write_queue(overlay), on)
+        build(overlay, on)
     text = str(raised.value)
     assert text.startswith(f"3 conflicts with vLLM 0.25.0 ({on.origin}); nothing was built:\n")
     assert "  sqrt (0.25.0.patch): vllm/models.py, hunk 1: not found; nearest is line 2\n" in text
     assert "-        return math.sqrt(x)\n" in text
     assert text.endswith("run: python -m build_hooks port 0.29.0 <base>")
+
+
+def test_a_conflict_names_the_variant_that_the_files_diff_is_from(
+    tmp_path: Path, overlay: Path
+) -> None:
+    stand_in.write_queue(overlay)
+    on = small_base(tmp_path, "0.29.0", scaling="FACTOR = 2\n", models="pass\n")
+    found = {c.file: c.variant for c in conflicts(overlay, on) if c.patch == "scale"}
+    assert found == {"vllm/models.py": "0.29.0", "vllm/scaling.py": "0.25.0"}
+    # So does one about what the diffs make of the file.
+    broken = stand_in.PATCHES["scale"] | {
+        "0.25.0": stand_in.PATCHES["scale"]["0.25.0"].replace("FACTOR = 3", "FACTOR =")
+    }
+    stand_in.write_patch(overlay, "scale", broken, **stand_in.FIELDS["scale"])
+    (conflict,) = conflicts(overlay, small_base(tmp_path / "stock", "0.29.0"))
+    assert (conflict.file, conflict.variant) == ("vllm/scaling.py", "0.25.0")
 
 
 def test_a_patch_applies_whole_or_not_at_all(tmp_path: Path, overlay: Path) -> None:
@@ -260,14 +270,14 @@ def test_compiling_warns_of_nothing(
 # Patches that a fork carries.
 
 
-def forked(tmp_path: Path) -> base.Base:
+def forked(tmp_path: Path) -> DirectoryBase:
     engine = stand_in.sources("0.25.0")["vllm/engine/__init__.py"].replace("run(x)", "run(y)", 1)
     return small_base(tmp_path, **{"engine/__init__": engine})
 
 
 def test_a_patch_named_as_present_is_recorded(tmp_path: Path, overlay: Path) -> None:
     plain(overlay, one=edit(RUN, "def run(y):"), two=added("new", "A = 1"))
-    made = build(overlay, forked(tmp_path), ("one",))
+    made = build(overlay, forked(tmp_path), "one")
     assert [(o.patch.id, o.outcome) for o in made.outcomes] == [
         ("one", "present"),
         ("two", "applied"),
@@ -279,7 +289,7 @@ def test_a_patch_named_as_present_that_is_not_there_is_an_error(
     tmp_path: Path, overlay: Path
 ) -> None:
     plain(overlay, one=edit(RUN, "def run(y):") + added("new", "A = 1"))
-    (conflict,) = conflicts(overlay, forked(tmp_path), ("one",))
+    (conflict,) = conflicts(overlay, forked(tmp_path), "one")
     assert (conflict.file, conflict.message) == (
         "vllm/new.py",
         "NRL_VLLM_PRESENT names this patch, but the base does not carry it here",
@@ -289,7 +299,7 @@ def test_a_patch_named_as_present_that_is_not_there_is_an_error(
 def test_an_unknown_patch_named_as_present_is_an_error(tmp_path: Path, overlay: Path) -> None:
     plain(overlay, one=added("new", "A = 1"))
     with pytest.raises(BuildError) as raised:
-        build(overlay, small_base(tmp_path), ("three", "two"))
+        build(overlay, small_base(tmp_path), "three", "two")
     assert str(raised.value) == "NRL_VLLM_PRESENT names three, two; the queue has: one"
 
 
@@ -298,7 +308,7 @@ def test_a_patch_named_as_present_that_is_not_needed_is_an_error(
 ) -> None:
     stand_in.write_queue(overlay)
     with pytest.raises(BuildError) as raised:
-        build(overlay, small_base(tmp_path, "0.29.0"), ("head",))
+        build(overlay, small_base(tmp_path, "0.29.0"), "head")
     assert str(raised.value) == (
         "NRL_VLLM_PRESENT names head, but 0.29.0 does not need it: Upstream returns a float."
     )
@@ -307,7 +317,7 @@ def test_a_patch_named_as_present_that_is_not_needed_is_an_error(
 def test_a_development_version_takes_the_variant_before_it(tmp_path: Path, overlay: Path) -> None:
     stand_in.write_queue(overlay)
     files = stand_in.sources("0.26.0") | {"vllm/_version.py": "version = '0.28.1.dev7+gabc'\n"}
-    on = base.from_directory(stand_in.write(tmp_path / "fork", files))
+    on = from_directory(stand_in.write(tmp_path / "fork", files))
     made = build(overlay, on)
     assert made.base.version == Version("0.28.1.dev7+gabc")
     assert [o.outcome for o in made.outcomes] == ["applied"] * 3

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from build_hooks import queue
 from build_hooks.errors import QueueError
+from build_hooks.queues.model import Patch, Upstream
+from build_hooks.queues.reader import load
 from tests.support import stand_in
 
 SQRT = stand_in.PATCHES["sqrt"]
@@ -22,7 +23,7 @@ TOML = "patches/one/patch.toml"
 
 def problems(overlay: Path) -> list[tuple[str, str, str]]:
     with pytest.raises(QueueError) as raised:
-        queue.load(overlay)
+        load(overlay)
     for problem in raised.value.problems:
         assert str(problem) in str(raised.value)
     return [(p.file, p.field, p.message) for p in raised.value.problems]
@@ -41,7 +42,7 @@ def overlay(tmp_path: Path) -> Path:
 
 
 def test_load_reads_the_queue(tmp_path: Path) -> None:
-    loaded = queue.load(stand_in.write_queue(tmp_path))
+    loaded = load(stand_in.write_queue(tmp_path))
     assert [str(release) for release in loaded.releases] == list(stand_in.RELEASES)
     assert loaded.revision == 1
     assert [patch.id for patch in loaded.patches] == ["sqrt", "scale", "head"]
@@ -59,7 +60,7 @@ def test_load_reads_the_queue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "needed", "variant"),
+    ("version", "needed", "models"),
     [
         ("0.25.0", True, "0.25.0"),
         ("0.26.0", True, "0.25.0"),
@@ -68,34 +69,39 @@ def test_load_reads_the_queue(tmp_path: Path) -> None:
         ("0.29.0", False, "0.29.0"),
         ("0.29.0+cu129", False, "0.29.0"),
         ("0.30.0.dev1", False, "0.29.0"),
-        ("0.24.0", False, None),
     ],
 )
 def test_a_version_between_releases_takes_the_release_before_it(
-    tmp_path: Path, version: str, needed: bool, variant: str | None
+    tmp_path: Path, version: str, needed: bool, models: str
 ) -> None:
     stand_in.write_queue(tmp_path)
-    _, scale, head = queue.load(tmp_path).patches
+    _, scale, head = load(tmp_path).patches
     assert head.needed(Version(version)) == needed
-    found = scale.variant(Version(version))
-    assert (str(found.release) if found else None) == variant
+    diff = scale.diff(Version(version))
+    assert diff is not None
+    assert {path: str(since) for path, since in diff.variants.items()} == {
+        "vllm/models.py": models,
+        "vllm/scaling.py": "0.25.0",
+    }
+    assert scale.diff(Version("0.24.0")) is None
 
 
 def test_a_reason_holds_for_later_versions_too(tmp_path: Path) -> None:
     stand_in.write_queue(tmp_path)
-    head = queue.load(tmp_path).patches[2]
+    head = load(tmp_path).patches[2]
     assert head.reason(Version("0.30.0.dev1")) == "Upstream returns a float."
     assert head.reason(Version("0.24.0")) == "outside the range <0.29,>=0.25.0"
 
 
 def test_references_to_commits() -> None:
-    upstream = queue.Upstream("commit", "vllm-project/vllm@0123abc", "", None)
+    upstream = Upstream("commit", "vllm-project/vllm@0123abc", "", None)
     assert upstream.url == "https://github.com/vllm-project/vllm/commit/0123abc"
 
 
 # Each field of patch.toml, a wrong value for it, the field named and a part of what is said.
 WRONG_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"title": None}, "title", "is missing"),
+    ({"title": "two\nlines"}, "title", "must be one line, not"),
     ({"why": ""}, "why", "is empty"),
     ({"risk": "  \n "}, "risk", "is empty"),
     ({"removal": 3}, "removal", "must be a string"),
@@ -107,6 +113,8 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"switch": "VLLM_FIX"}, "switch", "must be 'always' or an NRL_ variable"),
     ({"switch": "on"}, "switch", "must be 'always'"),
     ({"logic": ""}, "logic", "is empty"),
+    ({"module": "vllm_nemo.one"}, "module", "must be a module of vllm_nemo.patches"),
+    ({"module": "one"}, "module", "must be a module of vllm_nemo.patches"),
     ({"summary": "x"}, "summary", "is unknown; known are"),
     ({"upstream": "#1"}, "upstream", "must be a list"),
     ({"upstream": ["#1"]}, "upstream[1]", "must be a table"),
@@ -116,6 +124,7 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str, str]] = [
     ({"upstream": [{"ref": "a/b#1"}]}, "kind", "is missing"),
     ({"upstream": [{"kind": "pull", "ref": "a/b#1", "url": "x"}]}, "url", "is unknown"),
     ({"upstream": [{"kind": "pull", "ref": "a/b#1", "fixed-in": "soon"}]}, "fixed-in", "'soon'"),
+    ({"upstream": [{"kind": "pull", "ref": "a/b#1", "note": "x\ny"}]}, "note", "be one line"),
     ({"notes": "x"}, "notes", "must be a table"),
     ({"notes": {"0.26": "x"}}, "notes", "'0.26' is not a release such as 0.29.0"),
     ({"notes": {"newest": "x"}}, "notes", "'newest' is not a release"),
@@ -211,20 +220,120 @@ def test_every_release_that_needs_the_patch_has_a_variant(overlay: Path) -> None
     assert only(overlay) == (TOML, "vllm", "needed for 0.25.0, but no variant serves it")
 
 
+# Variants of one file each: of which the whole diff of a release is put together.
+
+A, B = "vllm/models.py", "vllm/engine/__init__.py"
+
+
+def change(path: str, new: str) -> str:
+    return f"--- a/{path}\n+++ b/{path}\n@@ -2,2 +2,2 @@\n-old\n+{new}\n after\n"
+
+
+def variants(overlay: Path, *texts: tuple[str, str], **fields: Any) -> Path:
+    """Replace the patch by one with these variants."""
+    for file in (overlay / "patches" / "one").glob("*.patch"):
+        file.unlink()
+    stand_in.write_patch(overlay, "one", dict(texts), **fields)
+    return overlay
+
+
+def told(patch: Patch, release: str) -> dict[str, str]:
+    """Return what the patch makes of each file in a release."""
+    diff = patch.diff(Version(release))
+    return {f.path: f.hunks[0].new[0].decode().strip() for f in diff.files} if diff else {}
+
+
+def test_each_file_takes_its_newest_variant(overlay: Path) -> None:
+    variants(
+        overlay,
+        ("0.25.0", change(A, "a1") + change(B, "b1")),
+        ("0.26.0", change(B, "b2")),
+        ("0.29.0", change(A, "a1 again") + change(B, "b1")),
+    )
+    (patch,) = load(overlay).patches
+    assert told(patch, "0.25.0") == {A: "a1", B: "b1"}
+    assert told(patch, "0.26.0") == {A: "a1", B: "b2"}
+    assert told(patch, "0.29.0") == {A: "a1 again", B: "b1"}
+    diff = patch.diff(Version("0.26.0"))
+    assert diff is not None
+    # In the order of their paths, whichever variant they are from.
+    assert diff.text.decode() == change(B, "b2") + change(A, "a1")
+    assert diff.release == Version("0.26.0")
+    inherited = patch.inherited(Version("0.26.0"))
+    assert inherited is not None
+    assert inherited.text.decode() == change(B, "b1") + change(A, "a1")
+    assert patch.inherited(Version("0.25.0")) is None
+
+
+def test_a_file_can_end_and_begin_again(overlay: Path) -> None:
+    ends = {B: "0.26.0"}
+    texts = [("0.25.0", change(A, "a1") + change(B, "b1"))]
+    (patch,) = load(variants(overlay, *texts, ends=ends)).patches
+    assert told(patch, "0.25.0") == {A: "a1", B: "b1"}
+    assert told(patch, "0.26.0") == told(patch, "0.29.0") == {A: "a1"}
+    (patch,) = load(variants(overlay, *texts, ("0.29.0", change(B, "b1")), ends=ends)).patches
+    assert told(patch, "0.28.0") == {A: "a1"}
+    assert told(patch, "0.29.0") == {A: "a1", B: "b1"}
+
+
+REPEATS = f"repeats the diff of {B} in 0.25.0.patch"
+UNUSED = f"no supported release uses its diff of {B}"
+
+
 @pytest.mark.parametrize(
-    ("variants", "fields", "unused"),
+    ("second", "fields", "release", "message"),
     [
-        (("0.25.0", "0.30.0"), {}, "0.30.0"),
-        (("0.25.0", "0.27.0", "0.28.0"), {}, "0.27.0"),
-        (("0.25.0", "0.29.0"), {"vllm": "<0.29", "not_needed": {"0.29.0": "x"}}, "0.29.0"),
+        (change(B, "b1"), {}, "0.26.0", REPEATS),
+        # Expected at other lines, it is the same change.
+        (change(B, "b1").replace("-2,2 +2,2", "-9,2 +9,2"), {}, "0.26.0", REPEATS),
+        (change(B, "b2"), {}, "0.30.0", UNUSED),
+        (
+            change(B, "b2"),
+            {"vllm": "<0.29", "not_needed": {"0.29.0": "Upstream has it."}},
+            "0.29.0",
+            UNUSED,
+        ),
     ],
 )
-def test_a_variant_that_no_release_uses_is_named(
-    overlay: Path, variants: tuple[str, ...], fields: dict[str, Any], unused: str
+def test_a_diff_that_says_nothing_is_named(
+    overlay: Path, second: str, fields: dict[str, Any], release: str, message: str
 ) -> None:
-    stand_in.write_patch(overlay, "one", dict.fromkeys(variants, SQRT["0.25.0"]), **fields)
-    message = "no supported release uses this variant"
-    assert only(overlay) == (f"patches/one/{unused}.patch", "", message)
+    first = change(A, "a1") + change(B, "b1")
+    variants(overlay, ("0.25.0", first), (release, second), **fields)
+    assert only(overlay) == (f"patches/one/{release}.patch", "", message)
+
+
+def test_a_variant_between_releases_is_named(overlay: Path) -> None:
+    texts = [(release, change(B, f"b{release}")) for release in ("0.25.0", "0.27.0", "0.28.0")]
+    assert only(variants(overlay, *texts)) == ("patches/one/0.27.0.patch", "", UNUSED)
+
+
+@pytest.mark.parametrize(
+    ("ends", "field", "message"),
+    [
+        ({"vllm/other.py": "0.26.0"}, "ends", "no variant before 0.26.0 changes vllm/other.py"),
+        ({B: "0.25.0"}, "ends", f"no variant before 0.25.0 changes {B}"),
+        ({B: "0.27.0"}, "ends", "0.27.0 is not a supported release"),
+        ({B: "0.26"}, f"ends.{B}", "'0.26' is not a release such as 0.29.0"),
+        ({B: 1}, f"ends.{B}", "1 is not a release such as 0.29.0"),
+        ("0.26.0", "ends", "must be a table"),
+        ({A: "0.29.0", B: "0.29.0"}, "vllm", "needed for 0.29.0, but no variant serves it"),
+    ],
+)
+def test_an_end_that_ends_nothing_is_named(
+    overlay: Path, ends: object, field: str, message: str
+) -> None:
+    variants(overlay, ("0.25.0", change(A, "a1") + change(B, "b1")), ends=ends)
+    assert only(overlay) == (TOML, field, message)
+
+
+def test_an_end_where_a_variant_begins_is_named(overlay: Path) -> None:
+    texts = [("0.25.0", change(B, "b1")), ("0.26.0", change(B, "b2"))]
+    message = f"0.26.0.patch changes {B}, which ends there"
+    assert only(variants(overlay, *texts, ends={B: "0.26.0"})) == (TOML, "ends", message)
+
+
+# Diffs.
 
 
 @pytest.mark.parametrize(
@@ -290,19 +399,14 @@ VALUE = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 FIELD = st.sampled_from(
-    [
-        "title",
-        "why",
-        "risk",
-        "removal",
-        "vllm",
-        "switch",
-        "logic",
-        "upstream",
-        "not-needed",
-        "notes",
-    ]
+    ["title", "why", "risk", "removal", "vllm", "switch", "module", "logic", "upstream", "ends"]
+    + ["not-needed", "notes"]
 )
+GOOD = {
+    SERIES: b'releases = ["0.25.0"]\nrevision = 1\npatches = ["one"]\n',
+    TOML: b'title="t"\nwhy="w"\nrisk="r"\nremoval="r"\nvllm=">=0.25"\nswitch="always"\n',
+    "patches/one/0.25.0.patch": SQRT["0.25.0"].encode(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -310,36 +414,15 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("queue")
 
 
-def load_or_refuse(scratch: Path, series: bytes, toml: bytes, patch: bytes) -> None:
-    home = scratch / "patches" / "one"
-    stand_in.write(home, {"patch.toml": toml, "0.25.0.patch": patch})
-    stand_in.write(scratch, {SERIES: series})
+def load_or_refuse(scratch: Path, name: str, data: bytes) -> None:
+    stand_in.write(scratch, {**GOOD, name: data})
     with contextlib.suppress(QueueError):
-        queue.load(scratch)
+        load(scratch)
 
 
-GOOD_SERIES = b'releases = ["0.25.0"]\nrevision = 1\npatches = ["one"]\n'
-GOOD_TOML = b'title="t"\nwhy="w"\nrisk="r"\nremoval="r"\nvllm=">=0.25"\nswitch="always"\n'
-
-
-@given(st.binary())
-def test_any_bytes_in_patch_toml(scratch: Path, data: bytes) -> None:
-    load_or_refuse(scratch, GOOD_SERIES, data, SQRT["0.25.0"].encode())
-
-
-@given(st.binary())
-def test_any_bytes_after_a_good_patch_toml(scratch: Path, data: bytes) -> None:
-    load_or_refuse(scratch, GOOD_SERIES, GOOD_TOML + data, SQRT["0.25.0"].encode())
-
-
-@given(st.binary())
-def test_any_bytes_in_a_diff(scratch: Path, data: bytes) -> None:
-    load_or_refuse(scratch, GOOD_SERIES, GOOD_TOML, data)
-
-
-@given(st.binary())
-def test_any_bytes_in_the_series(scratch: Path, data: bytes) -> None:
-    load_or_refuse(scratch, data, GOOD_TOML, SQRT["0.25.0"].encode())
+@given(st.sampled_from(sorted(GOOD)), st.booleans(), st.binary())
+def test_any_bytes_in_a_file(scratch: Path, name: str, after: bool, data: bytes) -> None:
+    load_or_refuse(scratch, name, GOOD[name] + data if after else data)
 
 
 @given(FIELD, VALUE)
@@ -348,7 +431,7 @@ def test_any_value_in_a_field(scratch: Path, field: str, value: object) -> None:
     table |= {"switch": "always", field: value}
     simple = not (isinstance(value, dict) or (isinstance(value, list) and value))
     data = stand_in.toml(table) if simple else stand_in.toml({**table, field: _flat(value)})
-    load_or_refuse(scratch, GOOD_SERIES, data.encode(), SQRT["0.25.0"].encode())
+    load_or_refuse(scratch, TOML, data.encode())
 
 
 def _flat(value: Any) -> Any:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from build_hooks import assemble, base, queue, sbom
+from build_hooks.assembly.assemble import assemble
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.files import sha256
+from build_hooks.outputs import sbom
+from build_hooks.queues.reader import load
 from tests.support import stand_in
+
+if TYPE_CHECKING:
+    from build_hooks.assembly.assemble import Overlay
 
 
 def bill(directory: Path, release: str, version: str, distribution: str = "vllm") -> str:
-    loaded = queue.load(stand_in.write_queue(directory / "overlay"))
+    queue = load(stand_in.write_queue(directory / "overlay"))
     wheel = stand_in.write_wheel(directory, release, distribution=distribution)
-    return sbom.dump(assemble.assemble(loaded, base.from_wheel(wheel)), version)
+    return sbom.dump(assemble(queue, from_wheel(wheel)), version)
 
 
 @pytest.mark.parametrize(
@@ -56,33 +63,26 @@ def test_it_tells_each_applied_patch_with_its_diff(tmp_path: Path) -> None:
         "unofficial",
         "backport",
     ]
-    assert scale["diff"]["text"]["content"] == stand_in.PATCHES["scale"]["0.25.0"]
+    assert head["diff"]["text"]["content"] == stand_in.PATCHES["head"]["0.25.0"]
     (defect,) = head["resolves"]
     assert defect["id"] == "head"
     assert defect["references"] == ["https://github.com/vllm-project/vllm/pull/8"]
     assert "references" not in sqrt["resolves"][0]
 
 
-def test_a_patch_that_is_not_needed_is_left_out(tmp_path: Path) -> None:
-    component = json.loads(bill(tmp_path, "0.29.0", "0.29.0.1"))["metadata"]["component"]
-    assert [patch["resolves"][0]["id"] for patch in component["pedigree"]["patches"]] == [
-        "sqrt",
-        "scale",
-    ]
+def test_a_patch_that_is_not_needed_is_left_out(made: Overlay) -> None:
+    component = json.loads(sbom.dump(made, "0.29.0.1"))["metadata"]["component"]
+    patches = component["pedigree"]["patches"]
+    assert [patch["resolves"][0]["id"] for patch in patches] == ["sqrt", "scale"]
+    # Of several variants, the whole diff.
+    text = patches[1]["diff"]["text"]["content"]
+    assert text.count("+++ b/vllm/") == 2
+    assert stand_in.PATCHES["scale"]["0.29.0"] in text
 
 
-def test_every_served_file_is_a_component_with_its_hash(tmp_path: Path) -> None:
-    components: list[dict[str, Any]] = json.loads(bill(tmp_path, "0.29.0", "0.29.0.1"))[
-        "components"
-    ]
-    assert [c["name"] for c in components] == [
-        "vllm_nemo/_modules/vllm/engine/__init__.py",
-        "vllm_nemo/_modules/vllm/models.py",
-        "vllm_nemo/_modules/vllm/scaling.py",
-    ]
-    loaded = queue.load(tmp_path / "overlay")
-    wheel = tmp_path / "vllm-0.29.0-py3-none-any.whl"
-    made = assemble.assemble(loaded, base.from_wheel(wheel))
-    assert [c["hashes"][0]["content"] for c in components] == [
-        assemble.sha256(module.served) for module in made.modules
-    ]
+def test_every_served_file_is_a_component_with_its_hash(made: Overlay) -> None:
+    components: list[dict[str, Any]] = json.loads(sbom.dump(made, "0.29.0.1"))["components"]
+    assert {c["name"]: c["hashes"][0]["content"] for c in components} == {
+        f"vllm_nemo/_modules/{module.path}": sha256(module.served) for module in made.modules
+    }
+    assert "vllm_nemo/_modules/vllm/engine/__init__.py" in {c["name"] for c in components}

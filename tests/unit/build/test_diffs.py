@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from build_hooks import diff
+from build_hooks.diffs.applier import Misfit, MisfitError, apply
+from build_hooks.diffs.model import MAXIMUM_BYTES, DiffError, FileDiff, Hunk, split
+from build_hooks.diffs.reader import parse
+from build_hooks.diffs.writer import make
 
 PATH = "vllm/models.py"
 HEAD = f"--- a/{PATH}\n+++ b/{PATH}\n"
@@ -16,14 +20,14 @@ HUNK = "@@ -2,3 +2,4 @@\n two\n+added\n three\n four\n"
 STOCK = b"one\ntwo\nthree\nfour\nfive\n"
 
 
-def parse_one(text: str) -> diff.FileDiff:
-    (file,) = diff.parse(text.encode())
+def parse_one(text: str) -> FileDiff:
+    (file,) = parse(text.encode())
     return file
 
 
-def misfits(text: str, content: bytes | None) -> list[diff.Misfit]:
-    with pytest.raises(diff.MisfitError) as raised:
-        diff.apply(parse_one(text), content)
+def misfits(text: str, content: bytes | None) -> list[Misfit]:
+    with pytest.raises(MisfitError) as raised:
+        apply(parse_one(text), content)
     return list(raised.value.misfits)
 
 
@@ -31,18 +35,18 @@ def misfits(text: str, content: bytes | None) -> list[diff.Misfit]:
 
 
 def test_parse_reads_paths_lines_and_starts() -> None:
-    first, second = diff.parse((HEAD + HUNK + "--- /dev/null\n+++ b/vllm/new.py\n" + NEW).encode())
-    assert first == diff.FileDiff(
+    first, second = parse((HEAD + HUNK + "--- /dev/null\n+++ b/vllm/new.py\n" + NEW).encode())
+    assert first == FileDiff(
         PATH,
         added=False,
         hunks=(
-            diff.Hunk(
+            Hunk(
                 2, (b"two\n", b"three\n", b"four\n"), (b"two\n", b"added\n", b"three\n", b"four\n")
             ),
         ),
     )
-    assert second == diff.FileDiff(
-        "vllm/new.py", added=True, hunks=(diff.Hunk(1, (), (b"new\n",), ends_file=True),)
+    assert second == FileDiff(
+        "vllm/new.py", added=True, hunks=(Hunk(1, (), (b"new\n",), ends_file=True),)
     )
 
 
@@ -97,8 +101,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("text", "line", "message"), REFUSED.values(), ids=REFUSED)
 def test_parse_refuses_and_names_the_line(text: str, line: int, message: str) -> None:
-    with pytest.raises(diff.DiffError) as raised:
-        diff.parse(text.encode(errors="surrogateescape"))
+    with pytest.raises(DiffError) as raised:
+        parse(text.encode(errors="surrogateescape"))
     assert any(at == line and message in said for at, said in raised.value.faults), raised.value
 
 
@@ -124,26 +128,20 @@ def test_parse_refuses_a_path_that_is_no_module_of_vllm(
     path: str, message: str, source: str
 ) -> None:
     text = f"--- {source.format(path)}\n+++ b/{path}\n{NEW}"
-    with pytest.raises(diff.DiffError, match=message):
-        diff.parse(text.encode())
+    with pytest.raises(DiffError, match=message):
+        parse(text.encode())
 
 
 def test_parse_tells_all_faults_at_once() -> None:
     text = HEAD + HUNK.replace("added", "added ").replace(" four", "\tfour")
-    with pytest.raises(diff.DiffError) as raised:
-        diff.parse(text.encode())
+    with pytest.raises(DiffError) as raised:
+        parse(text.encode())
     assert [line for line, _ in raised.value.faults] == [5, 7]
 
 
 def test_parse_refuses_a_diff_too_large_to_be_a_hook() -> None:
-    with pytest.raises(diff.DiffError, match="at most"):
-        diff.parse(b"x" * (diff.MAXIMUM_BYTES + 1))
-
-
-@given(st.binary() | st.text().map(str.encode))
-def test_parse_of_any_bytes_is_a_diff_or_refused(data: bytes) -> None:
-    with pytest.raises(diff.DiffError):
-        diff.parse(data)
+    with pytest.raises(DiffError, match="at most"):
+        parse(b"x" * (MAXIMUM_BYTES + 1))
 
 
 @given(st.data())
@@ -156,10 +154,53 @@ def test_parse_of_a_damaged_diff_is_a_diff_or_refused(data: st.DataObject) -> No
         | st.sampled_from([b"\n", b"@@", b"\\ ", b"--- a/x\n", b"+++ b/vllm/"])
     )
     try:
-        files = diff.parse(whole[:at] + damage + whole[until:])
-    except diff.DiffError:
+        files = parse(whole[:at] + damage + whole[until:])
+    except DiffError:
         return
     assert all(file.path.startswith("vllm/") and file.hunks for file in files)
+
+
+# Put together from what has a meaning somewhere in a diff.
+NAME = st.lists(
+    st.sampled_from(
+        ["vllm", "vllm_nemo", "..", ".", "", "/", "\\", "C:", "a", "A.py", "x.py", "\0", "é", "\t"]
+    ),
+    max_size=5,
+).map("/".join)
+NUMBER = st.sampled_from(["0", "1", "2", "3", "9", "9999999", "99999999", "-1", "²", ""])
+BODY = st.sampled_from([" one", "-one", "+two", " ", "+", "-", "\\ No newline at end of file"])
+ANY_LINE = st.one_of(
+    st.builds("--- {}{}".format, st.sampled_from(["a/", "", "/dev/null"]), NAME),
+    st.builds("+++ {}{}".format, st.sampled_from(["b/", "", "/dev/null"]), NAME),
+    st.builds("@@ -{},{} +{},{} @@".format, NUMBER, NUMBER, NUMBER, NUMBER),
+    BODY,
+    st.sampled_from(["diff --git a/x b/x", "new file mode 120000", "rename to vllm/x.py", "\r"]),
+)
+CONTENT = st.lists(st.sampled_from([b"one\n", b"two\n", b"\n", b"\r\n"]), max_size=6).map(b"".join)
+
+
+@given(
+    st.sampled_from([[], ["--- a/vllm/x.py", "+++ b/vllm/x.py"]]),
+    st.lists(ANY_LINE, max_size=12),
+    CONTENT,
+)
+def test_a_diff_stays_within_vllm_and_fits_or_not(
+    head: list[str], lines: list[str], content: bytes
+) -> None:
+    text = "".join(f"{line}\n" for line in [*head, *lines]).encode()
+    with contextlib.suppress(DiffError, MisfitError):
+        files = parse(text)
+        assert b"".join(file.text for file in files) == text
+        for file in files:
+            parts = PurePosixPath(file.path).parts
+            assert parts[0] == "vllm"
+            assert all(part.removesuffix(".py").isidentifier() for part in parts)
+            made, offsets = apply(file, None if file.added else content)
+            assert len(offsets) == len(file.hunks)
+            # Whatever applies can be told again, and that brings the same.
+            again = make(file.path, None if file.added else content, made)
+            (retold,) = parse(again.encode())
+            assert apply(retold, None if file.added else content)[0] == made
 
 
 # Applying.
@@ -167,9 +208,9 @@ def test_parse_of_a_damaged_diff_is_a_diff_or_refused(data: st.DataObject) -> No
 
 def test_apply_finds_the_one_place_and_tells_the_offset() -> None:
     file = parse_one(HEAD + HUNK)
-    assert diff.apply(file, STOCK) == (b"one\ntwo\nadded\nthree\nfour\nfive\n", (0,))
-    assert diff.apply(file, b"zero\n" * 9 + STOCK)[1] == (9,)
-    assert diff.apply(file, STOCK.removeprefix(b"one\n"))[1] == (-1,)
+    assert apply(file, STOCK) == (b"one\ntwo\nadded\nthree\nfour\nfive\n", (0,))
+    assert apply(file, b"zero\n" * 9 + STOCK)[1] == (9,)
+    assert apply(file, STOCK.removeprefix(b"one\n"))[1] == (-1,)
 
 
 def test_apply_refuses_a_missing_place_and_shows_the_nearest() -> None:
@@ -253,14 +294,14 @@ def test_apply_compares_whole_lines() -> None:
 
 def test_a_hunk_at_line_1_begins_the_file() -> None:
     text = HEAD + "@@ -1,1 +1,2 @@\n+added\n one\n"
-    assert diff.apply(parse_one(text), STOCK)[0] == b"added\n" + STOCK
+    assert apply(parse_one(text), STOCK)[0] == b"added\n" + STOCK
     (misfit,) = misfits(text, b"zero\n" + STOCK)
     assert misfit.message == "must begin the file (it starts at line 1), but is at line 2"
 
 
 def test_a_hunk_without_trailing_context_ends_the_file() -> None:
     text = HEAD + "@@ -5,1 +5,2 @@\n five\n+added\n"
-    assert diff.apply(parse_one(text), STOCK)[0] == STOCK + b"added\n"
+    assert apply(parse_one(text), STOCK)[0] == STOCK + b"added\n"
     (misfit,) = misfits(text, STOCK + b"six\n")
     assert "must end the file" in misfit.message
     assert "ends at line 5 of 6" in misfit.message
@@ -268,14 +309,14 @@ def test_a_hunk_without_trailing_context_ends_the_file() -> None:
 
 def test_an_empty_file_can_be_filled() -> None:
     file = parse_one(HEAD + NEW)
-    assert diff.apply(file, b"") == (b"new\n", (0,))
+    assert apply(file, b"") == (b"new\n", (0,))
     (misfit,) = misfits(HEAD + NEW, STOCK)
     assert "not found" in misfit.message
 
 
 def test_a_new_file_must_be_new_and_any_other_must_be_there() -> None:
     text = f"--- /dev/null\n+++ b/{PATH}\n{NEW}"
-    assert diff.apply(parse_one(text), None) == (b"new\n", (0,))
+    assert apply(parse_one(text), None) == (b"new\n", (0,))
     (there,) = misfits(text, b"new\n")
     (missing,) = misfits(HEAD + HUNK, None)
     assert (there.hunk, there.message) == (0, "the patch adds this file, but it is there already")
@@ -295,9 +336,9 @@ MARKER = "\\ No newline at end of file\n"
     ],
 )
 def test_a_missing_line_end_is_part_of_the_line(hunk: str, before: bytes, after: bytes) -> None:
-    assert diff.apply(parse_one(HEAD + hunk), before)[0] == after
-    with pytest.raises(diff.MisfitError):
-        diff.apply(parse_one(HEAD + hunk), before + b"c\n")
+    assert apply(parse_one(HEAD + hunk), before)[0] == after
+    with pytest.raises(MisfitError):
+        apply(parse_one(HEAD + hunk), before + b"c\n")
 
 
 LINE = st.binary(max_size=4).map(lambda line: line.replace(b"\n", b"\r") + b"\n")
@@ -310,7 +351,7 @@ def test_all_outside_the_hunks_stays_byte_for_byte(
     r"""No decoding, no line ends but ``\n``: form feeds, CRLF, any byte."""
     head, tail = b"".join(above), b"".join(below) + rest
     text = HEAD + "@@ -2,2 +2,3 @@\n before it\n+added\n after it\n"
-    assert diff.apply(parse_one(text), head + b"before it\nafter it\n" + tail) == (
+    assert apply(parse_one(text), head + b"before it\nafter it\n" + tail) == (
         head + b"before it\nadded\nafter it\n" + tail,
         (len(above) - 1,),
     )
@@ -332,9 +373,9 @@ TEXT = st.builds(
 @given(TEXT, TEXT)
 def test_what_make_writes_applies_and_reverses(before: bytes, after: bytes) -> None:
     assume(before != after)
-    text = diff.make(PATH, before, after)
+    text = make(PATH, before, after)
     file = parse_one(text)
-    assert diff.apply(file, before) == (after, (0,) * len(file.hunks))
+    assert apply(file, before) == (after, (0,) * len(file.hunks))
 
 
 def times(lines: list[bytes], wanted: list[bytes]) -> int:
@@ -346,12 +387,12 @@ def times(lines: list[bytes], wanted: list[bytes]) -> int:
 def test_the_reverse_takes_back(before: bytes, after: bytes) -> None:
     """Unless it is ambiguous in the new text: least context is chosen for the old one."""
     assume(before != after)
-    file = parse_one(diff.make(PATH, before, after))
+    file = parse_one(make(PATH, before, after))
     with contextlib.ExitStack() as stack:
-        lines = diff.split(after)
+        lines = split(after)
         if any(times(lines, list(hunk.new)) > 1 for hunk in file.hunks):
-            stack.enter_context(pytest.raises(diff.MisfitError, match="ambiguous"))
-        assert diff.apply(file.reversed(), after)[0] == before
+            stack.enter_context(pytest.raises(MisfitError, match="ambiguous"))
+        assert apply(file.reversed(), after)[0] == before
 
 
 @given(st.data(), TEXT, TEXT)
@@ -359,8 +400,8 @@ def test_a_changed_old_line_is_always_refused(
     data: st.DataObject, before: bytes, after: bytes
 ) -> None:
     assume(before != after)
-    file = parse_one(diff.make(PATH, before, after))
-    lines = diff.split(before)
+    file = parse_one(make(PATH, before, after))
+    lines = split(before)
     number = data.draw(st.sampled_from(range(len(file.hunks))))
     hunk = file.hunks[number]
     assume(hunk.old)
@@ -369,37 +410,37 @@ def test_a_changed_old_line_is_always_refused(
         st.sampled_from([b"new " + lines[at], b" " + lines[at], lines[at].rstrip(b"\n") + b"\r\n"])
     )
     content = b"".join(lines)
-    with pytest.raises(diff.MisfitError) as raised:
-        diff.apply(file, content)
+    with pytest.raises(MisfitError) as raised:
+        apply(file, content)
     assert number + 1 in [misfit.hunk for misfit in raised.value.misfits]
 
 
 @given(TEXT)
 def test_make_writes_a_new_file(content: bytes) -> None:
     assume(content)
-    file = parse_one(diff.make(PATH, None, content))
+    file = parse_one(make(PATH, None, content))
     assert file.added
-    assert diff.apply(file, None)[0] == content
+    assert apply(file, None)[0] == content
 
 
 def test_make_of_no_change_is_empty() -> None:
-    assert diff.make(PATH, STOCK, STOCK) == ""
+    assert make(PATH, STOCK, STOCK) == ""
 
 
 def test_make_takes_the_least_context_that_is_unique() -> None:
     before = b"def f():\n    x = 1\n    return x\n\ndef g():\n    x = 1\n    return x\n\nend\n"
     after = before.replace(b"    x = 1\n    return x\n\nend", b"    x = 2\n    return x\n\nend")
-    assert diff.make(PATH, before, after) == (
+    assert make(PATH, before, after) == (
         HEAD + "@@ -5,3 +5,3 @@\n def g():\n-    x = 1\n+    x = 2\n     return x\n"
     )
 
 
 def test_make_needs_one_line_on_each_side_where_that_is_enough() -> None:
     after = STOCK.replace(b"three\n", b"3\n")
-    assert diff.make(PATH, STOCK, after) == HEAD + "@@ -2,3 +2,3 @@\n two\n-three\n+3\n four\n"
+    assert make(PATH, STOCK, after) == HEAD + "@@ -2,3 +2,3 @@\n two\n-three\n+3\n four\n"
 
 
 @pytest.mark.parametrize("line", [b"added \n", b"\tadded\n", b"added\r\n", b"add\0ed\n", b"\xff\n"])
 def test_make_refuses_what_parse_would_refuse(line: bytes) -> None:
-    with pytest.raises(diff.DiffError):
-        diff.make(PATH, STOCK, STOCK + line)
+    with pytest.raises(DiffError):
+        make(PATH, STOCK, STOCK + line)
