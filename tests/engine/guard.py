@@ -13,13 +13,13 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import vllm_nemo
-from vllm_nemo import _manifest
+from vllm_nemo._overlay import manifest
 
 
 def origins() -> dict[str, str | None]:
     """Import the patched modules and tell the file of each, None if this machine cannot."""
     found: dict[str, str | None] = {}
-    for name in _manifest.load().modules:
+    for name in manifest.load().modules:
         try:
             found[name] = str(importlib.import_module(name).__file__)
         # A module for another platform, or for kernels that vLLM has for other CPUs only.
@@ -52,8 +52,8 @@ def main() -> dict[str, object]:
         from vllm.plugins import load_general_plugins
 
         found, error = origins(), attempt(load_general_plugins)
-    manifest = _manifest.load()
-    served = {name: str(manifest.served_file(m)) for name, m in manifest.modules.items()}
+    wheel = manifest.load()
+    served = {name: str(wheel.served_file(m)) for name, m in wheel.modules.items()}
     imported = {name: origin for name, origin in found.items() if origin}
     failed = sorted(found.keys() - imported.keys())
     return {"origins": imported, "failed": failed, "error": error, "served": served}

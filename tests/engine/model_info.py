@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from vllm.model_executor.models.registry import ModelRegistry, _ModelInfo
-from vllm_nemo import _manifest
+from vllm_nemo._overlay import manifest
 
 
 def main() -> dict[str, object]:
-    patched = _manifest.load().modules
+    patched = manifest.load().modules
     infos = {}
     origins = set()
     for architecture, model in ModelRegistry.models.items():

@@ -1,4 +1,4 @@
-"""What is put into a runtime_env; vLLM's list of excluded variables is a stand-in."""
+"""Patch ``ray-py-executable``: what its logic puts into a runtime_env."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 
 import pytest
-from vllm_nemo import ray_workers
+from vllm_nemo.patches import ray_py_executable
 
 EXCLUDED = "NRL_VLLM_NODE_LOCAL"
 
@@ -29,12 +29,12 @@ def environment(monkeypatch):
 def test_unset_changes_nothing(environment, value):
     if value is not None:
         environment.setenv("NRL_VLLM_RAY_PY_EXECUTABLE", value)
-    assert ray_workers.py_executable() is None
+    assert ray_py_executable.py_executable() is None
     runtime_env = {"working_dir": "/work", "py_executable": "mine"}
     environment.delenv("NRL_VLLM_RAY_PY_EXECUTABLE", raising=False)
-    ray_workers.set_defaults(runtime_env)
+    ray_py_executable.set_defaults(runtime_env)
     assert runtime_env == {"working_dir": "/work", "py_executable": "mine"}
-    assert ray_workers.actor_options() == {}
+    assert ray_py_executable.actor_options() == {}
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_unset_changes_nothing(environment, value):
 )
 def test_the_interpreter(environment, value, python):
     environment.setenv("NRL_VLLM_RAY_PY_EXECUTABLE", value)
-    assert ray_workers.actor_options()["runtime_env"]["py_executable"] == python
+    assert ray_py_executable.actor_options()["runtime_env"]["py_executable"] == python
 
 
 def test_the_callers_interpreter_stays(environment):
     environment.setenv("NRL_VLLM_RAY_PY_EXECUTABLE", "driver")
     runtime_env = {"py_executable": "mine"}
-    ray_workers.set_defaults(runtime_env)
+    ray_py_executable.set_defaults(runtime_env)
     assert runtime_env["py_executable"] == "mine"
 
 
@@ -61,7 +61,7 @@ def test_the_callers_interpreter_stays(environment):
 def test_a_container_keeps_its_interpreter_and_says_so(environment, caplog, key):
     environment.setenv("NRL_VLLM_RAY_PY_EXECUTABLE", "driver")
     runtime_env = {key: "registry/image"}
-    ray_workers.set_defaults(runtime_env)
+    ray_py_executable.set_defaults(runtime_env)
     assert "py_executable" not in runtime_env
     (record,) = caplog.records
     assert "NRL_VLLM_RAY_PY_EXECUTABLE=driver has no effect" in record.getMessage()
@@ -72,7 +72,7 @@ def test_the_switches_and_only_they_are_sent(environment):
     environment.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     environment.setenv("NRL_OTHER", "1")
     environment.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    assert ray_workers.actor_options() == {
+    assert ray_py_executable.actor_options() == {
         "runtime_env": {
             "env_vars": {"NRL_VLLM_FP32_LM_HEAD": "1", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
         }
@@ -84,7 +84,7 @@ def test_what_the_caller_sends_stays(environment):
     environment.setenv("NRL_VLLM_ANOTHER", "1")
     caller = {"NRL_VLLM_FP32_LM_HEAD": "0", "MINE": "x"}
     runtime_env = {"env_vars": caller}
-    ray_workers.set_defaults(runtime_env)
+    ray_py_executable.set_defaults(runtime_env)
     assert runtime_env["env_vars"] == {
         "NRL_VLLM_FP32_LM_HEAD": "0",
         "NRL_VLLM_ANOTHER": "1",
@@ -95,4 +95,4 @@ def test_what_the_caller_sends_stays(environment):
 
 def test_what_the_user_excludes_stays_away(environment):
     environment.setenv(EXCLUDED, "1")
-    assert ray_workers.actor_options() == {}
+    assert ray_py_executable.actor_options() == {}

@@ -1,4 +1,4 @@
-"""The rules of ``vllm_nemo.draft_head``, on stand-ins that have no more than what it reads."""
+"""Patch ``eagle3-draft-lm-head``: its rules, on stand-ins that have what the rules read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import types
 import weakref
 
 import pytest
-from vllm_nemo.draft_head import HeadSize, keeps_own_head, refuse_shared_head
+from vllm_nemo.patches.eagle3_draft_lm_head import HeadSize, keeps_own_head, refuse_shared_head
 
 
 class Head:

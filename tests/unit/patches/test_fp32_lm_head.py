@@ -1,16 +1,11 @@
-"""The parts of ``vllm_nemo.fp32_lm_head`` that need neither torch nor vLLM."""
+"""Patch ``fp32-lm-head``: the parts of its logic that need neither torch nor vLLM."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "overlay"))
-
-from vllm_nemo import fp32_lm_head
+from vllm_nemo.patches import fp32_lm_head
 
 
 class Config(SimpleNamespace):

@@ -1,4 +1,4 @@
-"""Which layers take shards, against a simulation of every stack in plain lists."""
+"""Patch ``glm-dsa-sequence-parallel-moe``: which layers take shards, beside a simulation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from vllm_nemo.sequence_parallel import follows_moe_layer, gather_tokens
+from vllm_nemo.patches.glm_dsa_sequence_parallel_moe import (
+    follows_moe_layer,
+    gather_tokens,
+    shards_before,
+)
 
 
 def configuration(experts=8, first=0, frequency=1):
@@ -50,6 +54,21 @@ def test_rule_agrees_with_the_walk_through_the_stack(first, frequency, start):
         takes_shards = moe and layer > start and follows_moe_layer(config, layer)
         assert takes_shards == (moe and sharded)
         sharded = moe
+
+
+FLAGS = ("use_sequence_parallel_moe", "use_attn_reduce_scatter_for_moe")
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("gathered", [(), (1,), (2, 4)])
+def test_shards_are_handed_over_by_sequence_parallel_layers_alone(flag, gathered):
+    """``None`` is a layer without the flag, such as a stage that is missing."""
+    for stack in itertools.product([True, False, None], repeat=4):
+        layers = [SimpleNamespace(**({} if moe is None else {flag: moe})) for moe in stack]
+        whole = [True, *(not moe for moe in stack)]
+        for index, expected in enumerate(whole):
+            found = shards_before(layers, index, gathered)
+            assert found is not (expected or index in gathered), (stack, index)
 
 
 class Rows(list):

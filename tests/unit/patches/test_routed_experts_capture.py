@@ -1,4 +1,4 @@
-"""The logic of routed-experts capture, with fakes in the place of vLLM and torch."""
+"""Patch ``routed-experts-capture``: its logic, with fakes in the place of vLLM and torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from vllm_nemo.routed_experts import (
+from vllm_nemo.patches.routed_experts_capture import (
     capture_routing,
     captures_in_router,
     keep_kernel_capture,
