@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import gpu
-
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
@@ -67,7 +65,7 @@ def test_an_engine_with_cuda_graphs(gpu_env: Environment, *, on: bool) -> None:
         overlay=True,
         env=ON if on else {},
         device="cuda",
-        options={**gpu.ENGINE, "enforce_eager": False},
+        engine={"enforce_eager": False},
     )
     result = outcome.ok()
     assert result["head"]["dtype"] == (FP32 if on else BF16)

@@ -13,7 +13,6 @@ import pytest
 
 from tests.patches.routed_experts_capture import quantized_routes as routes
 from tests.patches.routed_experts_capture.test_routed_experts_capture import IN_PROCESS
-from tests.support import gpu as settings
 
 SCENARIO = Path(__file__).parent.parent / "patches" / "routed_experts_capture" / "quantized.py"
 
@@ -43,12 +42,16 @@ def trtllm(gpu):
 def run(environment, model, backend, *, overlay):
     # With the overlay decoding is captured in CUDA graphs, and prefill is not: both ways of a step.
     # On stock no step is, since what a graph writes after a refit is undefined there.
-    graphs = {"compilation_config": {"cudagraph_capture_sizes": [1, 2, 4]}}
-    how = graphs if overlay else {"enforce_eager": True}
-    options = {**settings.ENGINE, **how, "moe_backend": backend}
+    graphs = {
+        "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4]},
+        "enforce_eager": False,
+    }
+    engine = {**(graphs if overlay else {}), "moe_backend": backend}
     # See IN_PROCESS: stock refuses.
     env = {} if overlay else IN_PROCESS
-    return environment.scenario(SCENARIO, overlay=overlay, env=env, **model, options=options).ok()
+    return environment.scenario(
+        SCENARIO, overlay=overlay, env=env, device="cuda", engine=engine, **model
+    ).ok()
 
 
 def assert_right(result, kernel, moe_layers):

@@ -43,12 +43,8 @@ def main(given):
         given["model"],
         tensor_parallel_size=2,
         distributed_executor_backend="ray",
-        enforce_eager=True,
-        skip_tokenizer_init=True,
-        max_model_len=64,
-        max_num_seqs=4,
-        max_num_batched_tokens=64,
         dtype="float32",
+        **given["engine"],
     )
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
     prompts = [{"prompt_token_ids": prompt} for prompt in given["prompts"]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import engine
 
 from tests.two_node.cluster import ADDRESSES, cluster, missing
 
@@ -66,7 +67,13 @@ def engines(vllm_env, model, *, overlay, versions):
             )
             wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
             written = nodes.home / f"result-{version}.json"
-            argument = json.dumps({"model": model["model"], "prompts": model["prompts"]})
+            argument = json.dumps(
+                {
+                    "model": model["model"],
+                    "prompts": model["prompts"],
+                    "engine": engine.arguments(max_num_batched_tokens=64),
+                }
+            )
             environ = {
                 "NRL_VLLM_RAY_PY_EXECUTABLE": str(wrapper),
                 "SCENARIO_RESULT": str(written),

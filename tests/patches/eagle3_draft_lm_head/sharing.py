@@ -102,11 +102,7 @@ def configuration(architecture: str, tokens: int, root: Path) -> Any:
         model=str(target),
         dtype="bfloat16",
         load_format="dummy",
-        enforce_eager=True,
-        max_model_len=128,
-        max_num_seqs=4,
-        skip_tokenizer_init=True,
-        enable_prefix_caching=False,
+        **{**json.loads(sys.argv[1])["engine"], "max_model_len": 128},
     )
     speculative = {"method": method, "model": str(draft), "num_speculative_tokens": 3}
     if method != "dspark":

@@ -78,13 +78,8 @@ def main() -> dict[str, Any]:
     llm = LLM(
         model=str(root / "target"),
         dtype="float32",
-        enforce_eager=True,
-        max_model_len=128,
-        max_num_seqs=4,
-        seed=0,
-        skip_tokenizer_init=True,
-        enable_prefix_caching=False,
         disable_log_stats=False,
+        **{**ARGUMENTS["engine"], "max_model_len": 128},
         **(speculation if ARGUMENTS["speculate"] else {}),
     )
     sampling = SamplingParams(

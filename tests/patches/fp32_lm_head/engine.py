@@ -4,7 +4,7 @@ The inputs and outputs of the head are recorded by a hook on the ``LogitsProcess
 engine returns (log-probabilities of the whole vocabulary, for prompt and sampled tokens) is
 compared with the float64 log-softmax of the same rows.
 
-Arguments: ``device``, ``options`` (further arguments of ``LLM``).
+Arguments: ``device``, ``engine`` (arguments of ``LLM``).
 """
 
 from __future__ import annotations
@@ -35,13 +35,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         llm = LLM(
             model=write_nemotron_h(scratch),
-            skip_tokenizer_init=True,
             dtype="bfloat16",
-            max_model_len=64,
-            max_num_seqs=PROMPTS,
             max_logprobs=-1,
-            enable_prefix_caching=False,
-            **{"enforce_eager": True, **arguments.get("options", {})},
+            **{**arguments["engine"], "max_num_seqs": PROMPTS},
         )
     recorded: list[tuple[torch.Tensor, torch.Tensor]] = []
     weight = llm.apply_model(lambda model: watch(model, recorded))[0]

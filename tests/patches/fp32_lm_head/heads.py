@@ -26,7 +26,8 @@ import refusals
 from float64 import compare, digest, reference
 from tiny_models import DRAFT, HEAD_STD, HIDDEN, LLAMA, MULTIMODAL, VOCAB, write_config
 
-DEVICE = torch.device(json.loads(sys.argv[1]).get("device", "cpu"))
+ARGUMENTS = json.loads(sys.argv[1])
+DEVICE = torch.device(ARGUMENTS.get("device", "cpu"))
 ROWS = 33
 NATIVE = {"head_dtype": "float32"}
 # ModelOpt gives a head that it leaves out the method of unquantized linear layers.
@@ -55,12 +56,9 @@ def configuration(model: dict, **options: Any):
         }
     return EngineArgs(
         model=write_config(scratch, "model", model),
-        skip_tokenizer_init=True,
         dtype="bfloat16",
         load_format="dummy",
-        enforce_eager=True,
-        max_model_len=64,
-        **options,
+        **{**ARGUMENTS["engine"], **options},
     ).create_engine_config()
 
 

@@ -22,6 +22,12 @@ import vllm_tower
 
 arguments = json.loads(sys.argv[1])
 DEVICE = arguments["device"]
+LLM_ARGUMENTS = {
+    **arguments["engine"],
+    "max_model_len": 256,
+    "max_num_seqs": 2,
+    "skip_tokenizer_init": False,
+}
 DTYPE = torch.bfloat16
 LIMIT = 2_000_000
 WITH_OVERLAY = os.environ.get("NRL_VLLM_OVERLAY") != "off"
@@ -209,12 +215,8 @@ class Engine:
             load_format="dummy",
             trust_remote_code=True,
             dtype="bfloat16",
-            enforce_eager=True,
-            max_model_len=256,
-            max_num_seqs=2,
-            enable_prefix_caching=False,  # with it, 0.29 needs Mamba layers
             weight_transfer_config={"backend": "files"},
-            **arguments.get("engine", {}),
+            **LLM_ARGUMENTS,
         )
         self.llm.init_weight_transfer_engine({"init_info": {}})
         (self.model,) = self.llm.apply_model(lambda model: model)
@@ -356,9 +358,7 @@ def build(model, **options):
         load_format="dummy",
         trust_remote_code=True,
         dtype="bfloat16",
-        enforce_eager=True,
-        max_model_len=256,
-        **options,
+        **{**LLM_ARGUMENTS, **options},
     ).create_engine_config()
     return get_model(vllm_config=config)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support import gpu
-
 HERE = Path(__file__).parent
 TOWER = HERE / "tower.py"
 ENGINE = HERE / "engine.py"
@@ -115,8 +113,7 @@ def random_streams():
 def engine(vllm_env, *, overlay, device="cpu"):
     # The engine runs eagerly; without dynamo, no kernel is compiled for resizing images either.
     env = {"PYTHONPATH": str(HERE / "stand_ins"), "TORCHDYNAMO_DISABLE": "1"}
-    options = gpu.ENGINE if device == "cuda" else {}
-    return vllm_env.scenario(ENGINE, overlay=overlay, env=env, device=device, engine=options).ok()
+    return vllm_env.scenario(ENGINE, overlay=overlay, env=env, device=device).ok()
 
 
 def same(judged):

@@ -48,17 +48,16 @@ def main() -> None:
     try:
         llm = LLM(
             model=str(model),
-            skip_tokenizer_init=True,
             dtype="float32",
-            enforce_eager=not arguments["compiled"],
             enable_return_routed_experts=True,
-            enable_prefix_caching=True,
             worker_extension_cls="kernel_probe.KernelProbe",
             block_size=32,
-            max_model_len=64,
             max_num_batched_tokens=16,
-            max_num_seqs=4,
-            seed=0,
+            **{
+                **arguments["engine"],
+                "enable_prefix_caching": True,
+                "enforce_eager": not arguments["compiled"],
+            },
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)
         result["refused"] = f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """Scenario: routed experts of a tiny quantized MoE, before and after a refit, against transformers.
 
-Arguments: ``family`` and ``form`` as in ``quantized_models.py``; ``options``: further arguments of
-``LLM``. The engine is a process of its own, as it is for users.
+Arguments: ``family`` and ``form`` as in ``quantized_models.py``; ``engine``: arguments of ``LLM``.
+The engine is a process of its own, as it is for users.
 
 Result: ``kernels``, the classes of the MoE kernels that the engine holds, and for ``before`` and
 ``after``, with other prompts each, one entry a prompt: ``experts`` as the engine returns them,
@@ -53,15 +53,10 @@ def main() -> None:
     try:
         llm = LLM(
             model=str(first),
-            skip_tokenizer_init=True,
             dtype="bfloat16",
             enable_return_routed_experts=True,
-            enable_prefix_caching=False,
             worker_extension_cls="quantized_probe.QuantizedProbe",
-            max_model_len=64,
-            max_num_seqs=len(LENGTHS),
-            seed=0,
-            **arguments["options"],
+            **{**arguments["engine"], "max_num_seqs": len(LENGTHS)},
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)
         target.write_text(json.dumps({"refused": f"{type(error).__name__}: {error}"}))

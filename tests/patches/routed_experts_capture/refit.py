@@ -29,15 +29,10 @@ def main() -> None:
 
     llm = LLM(
         model=str(first),
-        skip_tokenizer_init=True,
         dtype="float32",
-        enforce_eager=True,
         enable_return_routed_experts=True,
-        enable_prefix_caching=False,
         worker_extension_cls="kernel_probe.KernelProbe",
-        max_model_len=64,
-        max_num_seqs=4,
-        seed=0,
+        **json.loads(sys.argv[1])["engine"],
     )
     sampling = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, detokenize=False)
 

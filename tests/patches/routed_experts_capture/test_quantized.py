@@ -21,7 +21,6 @@ MODELS = {
 }
 MOE_LAYERS = {"gpt-oss": 3, "glm": 2}
 MXFP4_KERNEL = "CPUExpertsMxfp4"
-OPTIONS = {"enforce_eager": True}
 
 
 @pytest.fixture
@@ -32,9 +31,7 @@ def amx():
 
 
 def run(vllm_env, model, *, overlay):
-    return vllm_env.scenario(
-        SCENARIO, overlay=overlay, env=IN_PROCESS, **MODELS[model], options=OPTIONS
-    ).ok()
+    return vllm_env.scenario(SCENARIO, overlay=overlay, env=IN_PROCESS, **MODELS[model]).ok()
 
 
 def assert_right(result, model):

@@ -1,5 +1,7 @@
 """Runs inside an image: a tiny random model in a real engine; prints a line of JSON.
 
+Its argument is a JSON object: arguments of ``LLM``.
+
 Whether the head computed in fp32 shows in what the engine returns: logits that were rounded to half
 precision often agree between two tokens of a vocabulary of 8192, those in fp32 hardly ever.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 
 VOCABULARY = 8192
@@ -34,14 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         # Not bfloat16: vLLM's attention in that dies on a CPU whose AMX nobody has set up yet.
         LlamaForCausalLM(config).to(torch.float16).save_pretrained(directory)
-        llm = LLM(
-            model=directory,
-            skip_tokenizer_init=True,
-            dtype="float16",
-            max_model_len=64,
-            enforce_eager=True,
-            max_logprobs=-1,
-        )
+        llm = LLM(model=directory, **json.loads(sys.argv[1]))
     sampling = SamplingParams(
         temperature=0, max_tokens=TOKENS, ignore_eos=True, logprobs=-1, detokenize=False
     )
