@@ -14,9 +14,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from float64 import compare, reference
-from tiny_models import HEAD_STD, HIDDEN, LLAMA, write_config
+from tests.support.fp32_lm_head.float64 import compare, reference
+from tests.support.fp32_lm_head.tiny_models import HEAD_STD, HIDDEN, LLAMA, write_config
 
 # The second rank's part is padded.
 VOCAB = 1000

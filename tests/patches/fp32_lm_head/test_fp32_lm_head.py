@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.fp32_lm_head.scenarios import BF16, FP32, SWITCH, engine, heads
 
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-HERE = Path(__file__).parent
-SWITCH = "NRL_VLLM_FP32_LM_HEAD"
-ON = {SWITCH: "1"}
-FP32, BF16 = "torch.float32", "torch.bfloat16"
+GATHER = Path(__file__).parent / "gather.py"
 
 # Mean error of log-probabilities (nats) over the whole distribution, that separates the two.
 FP32_ERROR = 1e-6
@@ -63,19 +62,6 @@ ACCEPTED = (
     "quantized off",
     "own projection off",
 )
-
-
-def heads(environment: Environment, *, overlay: bool, on: bool) -> dict[str, Any]:
-    outcome = environment.scenario(
-        HERE / "heads.py", overlay=overlay, env=ON if on else {}, device="cpu"
-    )
-    return outcome.ok()
-
-
-def engine(environment: Environment, *, overlay: bool, on: bool):
-    return environment.scenario(
-        HERE / "engine.py", overlay=overlay, env=ON if on else {}, device="cpu"
-    )
 
 
 def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
@@ -187,7 +173,7 @@ def test_every_refusal_is_looked_at(vllm_env: Environment) -> None:
 
 @pytest.mark.parametrize("overlay", [True, False])
 def test_two_ranks_gather_what_one_computes(vllm_env: Environment, *, overlay: bool) -> None:
-    outcome = vllm_env.scenario(HERE / "gather.py", overlay=overlay, device="cpu")
+    outcome = vllm_env.scenario(GATHER, overlay=overlay, device="cpu")
     results = outcome.ok()
     assert results["off"]["dtype"] == BF16
     assert results["off"]["logprobs"]["mean"] > BF16_ERROR

@@ -11,11 +11,12 @@ import json
 import os
 from pathlib import Path
 
-import quantized_models
 import torch
 from safetensors.torch import load_file
 from vllm.model_executor.layers.quantization.modelopt import ModelOptNvFp4Config
 from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import dequantize_to_dtype
+
+from tests.support.routed_experts_capture import quantized_models
 
 MODULES = [
     "lm_head",

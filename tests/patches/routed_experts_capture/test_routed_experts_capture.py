@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.routed_experts_capture.scenarios import IN_PROCESS
+
 HERE = Path(__file__).parent
 CAPTURE = HERE / "capture.py"
 REFIT = HERE / "refit.py"
@@ -38,11 +40,6 @@ STOCK: dict[str, str | None] = {
     "0.28.0": _REFUSAL_028,
     "0.29.0": _REFUSAL_028,
 }
-
-
-# An engine that refuses ends where it was started: as a process of its own, which vLLM forks, it
-# may hang when it ends, in what the fork left of ZeroMQ.
-IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 def outputs(result):

@@ -55,7 +55,7 @@ def main() -> None:
             model=str(first),
             dtype="bfloat16",
             enable_return_routed_experts=True,
-            worker_extension_cls="quantized_probe.QuantizedProbe",
+            worker_extension_cls="tests.support.routed_experts_capture.quantized_probe.QuantizedProbe",
             **{**arguments["engine"], "max_num_seqs": len(LENGTHS)},
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)

@@ -7,8 +7,9 @@ import logging
 import tempfile
 from types import SimpleNamespace
 
-import reference
 import torch
+
+from tests.support.radio import reference
 
 LAYERS = 2
 

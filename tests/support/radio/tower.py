@@ -11,10 +11,10 @@ import os
 import sys
 from pathlib import Path
 
-import reference
 import torch
-import vllm_tower
-from reference import FORMATS, stream
+
+from tests.support.radio import reference, vllm_tower
+from tests.support.radio.reference import FORMATS, stream
 
 arguments = json.loads(sys.argv[1])
 DEVICE = arguments["device"]

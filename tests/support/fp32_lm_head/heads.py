@@ -21,10 +21,17 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-import refusals
-from float64 import compare, digest, reference
-from tiny_models import DRAFT, HEAD_STD, HIDDEN, LLAMA, MULTIMODAL, VOCAB, write_config
+from tests.support.fp32_lm_head import refusals
+from tests.support.fp32_lm_head.float64 import compare, digest, reference
+from tests.support.fp32_lm_head.tiny_models import (
+    DRAFT,
+    HEAD_STD,
+    HIDDEN,
+    LLAMA,
+    MULTIMODAL,
+    VOCAB,
+    write_config,
+)
 
 ARGUMENTS = json.loads(sys.argv[1])
 DEVICE = torch.device(ARGUMENTS.get("device", "cpu"))

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from float64 import compare
-from tiny_models import HEAD_STD
+from tests.support.fp32_lm_head import heads
+from tests.support.fp32_lm_head.float64 import compare
+from tests.support.fp32_lm_head.tiny_models import HEAD_STD
 
 
 def main() -> None:
-    import heads
     from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
 
     arguments = json.loads(sys.argv[1])

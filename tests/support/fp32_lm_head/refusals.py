@@ -12,7 +12,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from tiny_models import LLAMA, MULTIMODAL
+
+from tests.support.fp32_lm_head.tiny_models import LLAMA, MULTIMODAL
 
 SWITCH = "NRL_VLLM_FP32_LM_HEAD"
 # Everything quantized, the head too.

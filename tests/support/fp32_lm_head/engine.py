@@ -19,9 +19,8 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from float64 import compare, digest, distance, reference
-from tiny_models import VOCAB, write_nemotron_h
+from tests.support.fp32_lm_head.float64 import compare, digest, distance, reference
+from tests.support.fp32_lm_head.tiny_models import VOCAB, write_nemotron_h
 
 PROMPTS = 8
 TOKENS = 24

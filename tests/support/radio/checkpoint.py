@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import reference
+from tests.support.radio import reference
 
 TOWER_LAYERS = 12
 WIDTH = 64  # of the language model and the projector

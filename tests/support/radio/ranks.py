@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 import torch.multiprocessing
 
+from tests.support.radio import reference, vllm_tower
+
 WORLD = 2
 LAYERS = 2
 
@@ -34,9 +36,6 @@ def shard(name, value, rank):
 
 
 def run(rank, device, scratch):
-    import reference
-    import vllm_tower
-
     if device == "cuda":
         torch.cuda.set_device(rank)
     config = vllm_tower.start(device, rank, WORLD, f"file://{scratch}/rendezvous")

@@ -10,8 +10,9 @@ from tests.support.ports import free_band
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-PLATFORM = Path(__file__).parent / "ray_platform"
-WORKERS = Path(__file__).parent.parent / "patches" / "ray_py_executable" / "workers.py"
+HERE = Path(__file__).parent
+PLATFORM = HERE / "vllm_platform"
+EXECUTORS = HERE / "executors.py"
 
 # For every process that starts, joins or uses a cluster; HOME has to be its own as well.
 ENVIRONMENT = {
@@ -24,7 +25,7 @@ ENVIRONMENT = {
     "VLLM_PLUGINS": "ray_platform,vllm_nemo",
 }
 
-# What the scenario of workers.py is to do, by name.
+# What the scenario executors.py is to do, by name.
 CASES: dict[str, dict[str, Any]] = {
     "v1 unset": {"executor": 1},
     "v1 value": {"executor": 1, "python": "WRAPPER", "switches": True},
@@ -53,7 +54,7 @@ def workers_band(vllm_env: Environment) -> int:
 def workers(vllm_env: Environment, *, overlay: bool) -> dict[str, Any]:
     """Tell how both executors of a release start a worker, on a local node of Ray."""
     found = vllm_env.scenario(
-        WORKERS,
+        EXECUTORS,
         overlay=overlay,
         env={
             **ENVIRONMENT,

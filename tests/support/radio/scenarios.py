@@ -14,6 +14,8 @@ HERE = Path(__file__).parent
 TOWER = HERE / "tower.py"
 ENGINE = HERE / "engine.py"
 RANKS = HERE / "ranks.py"
+# For PYTHONPATH, where a scenario imports Nemotron VL.
+TORCHVISION_STUB = HERE / "torchvision_stub"
 
 FORMATS = ("legacy", "remote", "transformers", "hybrid")
 DTYPES = ("float32", "bfloat16")
@@ -112,7 +114,7 @@ def random_streams():
 
 def engine(vllm_env, *, overlay, device="cpu"):
     # The engine runs eagerly; without dynamo, no kernel is compiled for resizing images either.
-    env = {"PYTHONPATH": str(HERE / "stand_ins"), "TORCHDYNAMO_DISABLE": "1"}
+    env = {"PYTHONPATH": str(TORCHVISION_STUB), "TORCHDYNAMO_DISABLE": "1"}
     return vllm_env.scenario(ENGINE, overlay=overlay, env=env, device=device).ok()
 
 

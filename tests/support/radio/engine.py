@@ -15,10 +15,9 @@ from pathlib import Path
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
 
-import checkpoint
-import reference
 import torch
-import vllm_tower
+
+from tests.support.radio import checkpoint, reference, vllm_tower
 
 arguments = json.loads(sys.argv[1])
 DEVICE = arguments["device"]
@@ -206,8 +205,9 @@ class Engine:
     """A running engine, its model, and the ways to give it weights."""
 
     def __init__(self):
-        import file_transfer
         from vllm import LLM
+
+        from tests.support.radio import file_transfer
 
         file_transfer.register()
         self.llm = LLM(
