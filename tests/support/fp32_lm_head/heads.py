@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tests.support import vllm_internals
 from tests.support.fp32_lm_head import refusals
 from tests.support.fp32_lm_head.float64 import compare, digest, reference
 from tests.support.fp32_lm_head.tiny_models import (
@@ -50,8 +50,6 @@ def case(function: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]
 
 
 def configuration(model: dict, **options: Any):
-    from vllm.engine.arg_utils import EngineArgs
-
     # Relative to the scenario's directory: the path is part of the hash that runs compare.
     scratch = f"models/{next(_NUMBERS)}"
     Path(scratch).mkdir(parents=True)
@@ -61,8 +59,8 @@ def configuration(model: dict, **options: Any):
             "model": write_config(scratch, "draft", options.pop("draft")),
             "num_speculative_tokens": 2,
         }
-    return EngineArgs(
-        model=write_config(scratch, "model", model),
+    return vllm_internals.configuration(
+        write_config(scratch, "model", model),
         dtype="bfloat16",
         load_format="dummy",
         **{**ARGUMENTS["engine"], **options},
@@ -81,20 +79,12 @@ def fill(head: torch.nn.Module) -> torch.Tensor:
     head.weight.data.copy_(values)
     if "cpu_linear" in vars(head):
         # On a CPU vLLM's bf16 projection uses a packed copy, which a refit has to renew.
-        head.quant_method.process_weights_after_loading(head)
+        vllm_internals.process_weights(head)
     return head.weight.detach()
 
 
-def load(vllm_config: Any, model_config: Any = None) -> torch.nn.Module:
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader import get_model
-
-    with set_current_vllm_config(vllm_config):
-        return get_model(vllm_config=vllm_config, model_config=model_config)
-
-
 def through_model(vllm_config: Any) -> dict[str, Any]:
-    model = load(vllm_config)
+    model = vllm_internals.load_model(vllm_config)
     inner = model.get_language_model() if hasattr(model, "get_language_model") else model
     # Some models with tied embeddings have no lm_head.
     weight = fill(getattr(inner, "lm_head", None) or inner.model.embed_tokens)
@@ -134,12 +124,8 @@ def untied_native() -> dict[str, Any]:
 def layers(
     vllm_config: Any, vocabulary: int, *, bias: bool = False, quantization: Any = None, **options
 ):
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-
-    with set_current_vllm_config(vllm_config), DEVICE:
-        head = ParallelLMHead(
+    with vllm_internals.set_current_vllm_config(vllm_config), DEVICE:
+        head = vllm_internals.ParallelLMHead(
             vocabulary,
             HIDDEN,
             bias=bias,
@@ -147,11 +133,11 @@ def layers(
             quant_config=quantization,
             prefix="lm_head",
         )
-        processor = LogitsProcessor(vocabulary, **options)
+        processor = vllm_internals.LogitsProcessor(vocabulary, **options)
     if bias:
         head.bias.data.copy_(torch.linspace(-2, 2, len(head.bias)))
     if quantization is None:
-        head.quant_method.process_weights_after_loading(head)
+        vllm_internals.process_weights(head)
     return head, processor
 
 
@@ -190,17 +176,14 @@ def three_dimensional() -> dict[str, Any]:
 
 
 def left_out(**options: Any) -> dict[str, Any]:
-    from vllm.model_executor.layers.quantization.modelopt import ModelOptFp8Config
-
-    head, processor = layers(
-        configuration(LLAMA, **options), VOCAB, quantization=ModelOptFp8Config.from_config(LEFT_OUT)
-    )
+    quantization = vllm_internals.ModelOptFp8Config.from_config(LEFT_OUT)
+    head, processor = layers(configuration(LLAMA, **options), VOCAB, quantization=quantization)
     weight = fill(head)
     if DEVICE.type == "cpu" and processor_dtype(processor) in (None, torch.bfloat16):
         # Only the bf16 projection needs the packed weight; packing drops the plain one.
         head.weight.data = head.weight.data.clone()
         weight = head.weight.detach().clone()
-        head.quant_method.process_weights_after_loading(head)
+        vllm_internals.process_weights(head)
     logits = processor(head, hidden_states())
     return {
         **compare(logits, reference(hidden_states(), weight)),
@@ -225,19 +208,14 @@ def left_out_of_quantization_native() -> dict[str, Any]:
 
 @case
 def lora() -> dict[str, Any]:
-    from vllm.config.lora import LoRAConfig
-    from vllm.lora.layers import LoRAMapping
-    from vllm.lora.layers.logits_processor import LogitsProcessorWithLoRA
-    from vllm.lora.punica_wrapper import get_punica_wrapper
-
     head, processor = layers(configuration(LLAMA), VOCAB)
     weight = fill(head)
-    lora_config = LoRAConfig(max_lora_rank=8, max_loras=1, lora_dtype=torch.bfloat16)
-    layer = LogitsProcessorWithLoRA(processor, HIDDEN, torch.bfloat16, DEVICE, None)
+    lora_config = vllm_internals.LoRAConfig(max_lora_rank=8, max_loras=1, lora_dtype=torch.bfloat16)
+    layer = vllm_internals.LogitsProcessorWithLoRA(processor, HIDDEN, torch.bfloat16, DEVICE, None)
     layer.create_lora_weights(1, lora_config)
-    punica = get_punica_wrapper(64, 64, DEVICE, lora_config=lora_config)
+    punica = vllm_internals.get_punica_wrapper(64, 64, DEVICE, lora_config=lora_config)
     layer.set_mapping(punica)
-    mapping = LoRAMapping((1,) * ROWS, (1,) * ROWS, is_prefill=False)
+    mapping = vllm_internals.LoRAMapping((1,) * ROWS, (1,) * ROWS, is_prefill=False)
     punica.update_metadata(mapping, [1], 1, VOCAB)
     generator = torch.Generator().manual_seed(5)
     first = (torch.randn(8, HIDDEN, generator=generator) / 16).to(DEVICE, torch.bfloat16)
@@ -257,17 +235,15 @@ def lora() -> dict[str, Any]:
 def draft() -> dict[str, Any]:
     """An EAGLE-3 draft: its own head, and the dtype of the cached draft distribution."""
     vllm_config = configuration(LLAMA, draft=DRAFT)
-    load(vllm_config)
-    model = load(vllm_config, vllm_config.speculative_config.draft_model_config)
+    vllm_internals.load_model(vllm_config)
+    draft_config = vllm_config.speculative_config.draft_model_config
+    model = vllm_internals.load_model(vllm_config, draft_config)
     weight = fill(model.lm_head)
     logits = model.compute_logits(hidden_states())
     result = {**compare(logits, reference(hidden_states(), weight)), "digest": digest(logits)}
-    from vllm.v1.worker.gpu.spec_decode import speculator
-
-    for name in ("BaseSpeculator", "DraftModelSpeculator", "Speculator"):
-        found = getattr(speculator, name, None)
-        if hasattr(found, "draft_logits_spec"):
-            result["cached"] = str(found.draft_logits_spec(None, vllm_config)[0])
+    cached = vllm_internals.cached_draft_dtype(vllm_config)
+    if cached:
+        result["cached"] = cached
     return result
 
 
@@ -289,20 +265,9 @@ def travels() -> dict[str, Any]:
 
 
 def main() -> None:
-    from vllm.config import set_current_vllm_config
-    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
-
     refused = refusals.run(configuration)
-    with set_current_vllm_config(configuration(LLAMA)):
-        init_distributed_environment(
-            world_size=1,
-            rank=0,
-            local_rank=0,
-            distributed_init_method=f"file://{tempfile.mkdtemp()}/rendezvous",
-            backend="nccl" if DEVICE.type == "cuda" else "gloo",
-        )
-        ensure_model_parallel_initialized(1, 1)
-    refused.update(refusals.run_loaded(configuration, load))
+    vllm_internals.start_parallel_groups(configuration(LLAMA), device=DEVICE.type)
+    refused.update(refusals.run_loaded(configuration))
     results = {}
     with torch.inference_mode():
         for name, function in CASES.items():

@@ -12,29 +12,18 @@ from pathlib import Path
 
 import torch
 
+from tests.support import vllm_internals
 from tests.support.fp32_lm_head import heads
 from tests.support.fp32_lm_head.float64 import compare
 from tests.support.fp32_lm_head.tiny_models import HEAD_STD
 
 
 def main() -> None:
-    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
-
     arguments = json.loads(sys.argv[1])
     vocabulary, hidden, rows = (arguments[name] for name in ("vocabulary", "hidden", "rows"))
     heads.HIDDEN = hidden
     vllm_config = heads.configuration(heads.LLAMA)
-    from vllm.config import set_current_vllm_config
-
-    with set_current_vllm_config(vllm_config):
-        init_distributed_environment(
-            world_size=1,
-            rank=0,
-            local_rank=0,
-            distributed_init_method=f"file://{os.environ['VLLM_CACHE_ROOT']}-rendezvous",
-            backend="nccl",
-        )
-        ensure_model_parallel_initialized(1, 1)
+    vllm_internals.start_parallel_groups(vllm_config, device="cuda")
     head, processor = heads.layers(vllm_config, vocabulary)
     with torch.inference_mode():
         head.weight.normal_(0, HEAD_STD)

@@ -13,6 +13,7 @@ from unittest import mock
 
 import torch
 
+from tests.support import vllm_internals
 from tests.support.fp32_lm_head.tiny_models import LLAMA, MULTIMODAL
 
 SWITCH = "NRL_VLLM_FP32_LM_HEAD"
@@ -37,8 +38,7 @@ def attempt(value: str, function: Callable[[], object]) -> str | None:
 
 
 def run(configuration: Callable[..., Any]) -> dict[str, str | None]:
-    from vllm.platforms import current_platform
-
+    platform = vllm_internals.current_platform
     results = {
         f"value {value}": attempt(value, lambda: configuration(LLAMA))
         for value in ("", "0", "true", "yes", "2", " 1")
@@ -58,23 +58,15 @@ def run(configuration: Callable[..., Any]) -> dict[str, str | None]:
     nested = {**MULTIMODAL, "text_config": text}
     results["nested"] = attempt("1", lambda: configuration(nested))
     # A platform is the process's own; this one claims what a platform without fp32 would.
-    without = [dtype for dtype in current_platform.supported_dtypes if dtype != torch.float32]
-    with mock.patch.object(type(current_platform), "supported_dtypes", without):
+    without = [dtype for dtype in platform.supported_dtypes if dtype != torch.float32]
+    with mock.patch.object(type(platform), "supported_dtypes", without):
         results["platform"] = attempt("1", lambda: configuration(LLAMA))
     return results
 
 
-def run_loaded(
-    configuration: Callable[..., Any], load: Callable[..., Any]
-) -> dict[str, str | None]:
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader.utils import initialize_model
-    from vllm.utils.torch_utils import set_default_torch_dtype
-
+def run_loaded(configuration: Callable[..., Any]) -> dict[str, str | None]:
     def build(model: dict) -> None:
-        vllm_config = configuration(model)
-        with set_current_vllm_config(vllm_config), set_default_torch_dtype(torch.bfloat16):
-            initialize_model(vllm_config)
+        vllm_internals.construct_model(configuration(model), torch.bfloat16)
 
     register_outsiders()
     return {
@@ -90,24 +82,24 @@ def register_outsiders() -> None:
     """Register two models of the kind that vLLM does not have itself."""
     from transformers import LlamaConfig
     from vllm import ModelRegistry
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-    from vllm.model_executor.models.llama import LlamaForCausalLM
 
-    class Own(LlamaForCausalLM):
+    llama = vllm_internals.LlamaForCausalLM
+
+    class Own(llama):
         """Projects by itself."""
 
         def __init__(self, *, vllm_config, prefix=""):
             super().__init__(vllm_config=vllm_config, prefix=prefix)
             self.logits_processor = torch.nn.Identity()
 
-    class Fresh(LlamaForCausalLM):
+    class Fresh(llama):
         """Builds its head from an HF configuration that vLLM has never seen."""
 
         def __init__(self, *, vllm_config, prefix=""):
             super().__init__(vllm_config=vllm_config, prefix=prefix)
-            with set_current_vllm_config(vllm_config.with_hf_config(LlamaConfig(**LLAMA))):
-                self.logits_processor = LogitsProcessor(LLAMA["vocab_size"])
+            fresh = vllm_config.with_hf_config(LlamaConfig(**LLAMA))
+            with vllm_internals.set_current_vllm_config(fresh):
+                self.logits_processor = vllm_internals.LogitsProcessor(LLAMA["vocab_size"])
 
     ModelRegistry.register_model("Own", Own)
     ModelRegistry.register_model("Fresh", Fresh)

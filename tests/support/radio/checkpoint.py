@@ -15,7 +15,7 @@ WIDTH = 64  # of the language model and the projector
 
 _CONFIGURATION = """
 from transformers import PretrainedConfig
-from vllm.transformers_utils.configs.nemotron_h import NemotronHConfig
+from tests.support.vllm_internals import NemotronHConfig
 
 
 class TinyVisionConfig(PretrainedConfig):

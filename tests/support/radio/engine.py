@@ -17,6 +17,7 @@ os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
 
 import torch
 
+from tests.support import vllm_internals
 from tests.support.radio import checkpoint, reference, vllm_tower
 
 arguments = json.loads(sys.argv[1])
@@ -254,7 +255,7 @@ class Engine:
         return 1
 
 
-vllm_tower.keep_weights_live(DEVICE)
+vllm_internals.keep_weights_live(DEVICE)
 log = vllm_tower.Log()
 engine = Engine()
 oracle = make_oracle()
@@ -350,17 +351,14 @@ def generate():
 
 def build(model, **options):
     """Make a model with dummy weights, as an engine does, without one."""
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.model_executor.model_loader import get_model
-
-    config = EngineArgs(
-        model=model,
+    config = vllm_internals.configuration(
+        model,
         load_format="dummy",
         trust_remote_code=True,
         dtype="bfloat16",
         **{**LLM_ARGUMENTS, **options},
-    ).create_engine_config()
-    return get_model(vllm_config=config)
+    )
+    return vllm_internals.load_model(config)
 
 
 def others():

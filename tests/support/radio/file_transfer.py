@@ -8,25 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+from tests.support import vllm_internals
 
 
 @dataclass
-class InitInfo(WeightTransferInitInfo):
+class InitInfo(vllm_internals.WeightTransferInitInfo):
     pass
 
 
 @dataclass
-class UpdateInfo(WeightTransferUpdateInfo):
+class UpdateInfo(vllm_internals.WeightTransferUpdateInfo):
     path: str = ""
 
 
-class FileEngine(WeightTransferEngine):
+class FileEngine(vllm_internals.WeightTransferEngine):
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
 
@@ -34,10 +30,7 @@ class FileEngine(WeightTransferEngine):
         pass
 
     def start_weight_update(self):
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
-
-        with torch.device(self.device):
-            initialize_layerwise_reload(self.model)
+        vllm_internals.start_refit(self.model, self.device)
 
     def update_weights(self, update_info):
         if isinstance(update_info, dict):
@@ -47,10 +40,7 @@ class FileEngine(WeightTransferEngine):
     receive_weights = update_weights
 
     def finish_weight_update(self):
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
-
-        with torch.device(self.device):
-            finalize_layerwise_reload(self.model, self.model_config)
+        vllm_internals.finish_refit(self.model, self.model_config, self.device)
 
     def shutdown(self):
         pass
@@ -61,4 +51,4 @@ class FileEngine(WeightTransferEngine):
 
 
 def register():
-    WeightTransferEngineFactory.register_engine("files", FileEngine)
+    vllm_internals.WeightTransferEngineFactory.register_engine("files", FileEngine)

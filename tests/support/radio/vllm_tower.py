@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import tempfile
 from types import SimpleNamespace
 
 import torch
 
+from tests.support import vllm_internals
 from tests.support.radio import reference
 
 LAYERS = 2
 
 
-def start(device, rank=0, world=1, rendezvous=None):
+def start(device, rank=0, world=1, rendezvous=""):
     """Set this process up for vLLM's parallel layers; returns the config to make models under."""
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.distributed import init_distributed_environment, initialize_model_parallel
-
-    keep_weights_live(device)
-    config = VllmConfig()
-    rendezvous = rendezvous or f"file://{tempfile.mkdtemp()}/rendezvous"
-    with set_current_vllm_config(config):
-        init_distributed_environment(
-            world, rank, rendezvous, rank, backend="nccl" if device == "cuda" else "gloo"
-        )
-        initialize_model_parallel(world, 1)
+    vllm_internals.keep_weights_live(device)
+    config = vllm_internals.VllmConfig()
+    vllm_internals.start_parallel_groups(config, rank, world, device, rendezvous)
     return config
-
-
-def keep_weights_live(device):
-    """Stop the CPU backend from packing linear weights, after which none can be loaded.
-
-    CUDA keeps the weights as they are, and so a trainer loads them into a running engine. On a CPU
-    this makes the same possible; what is computed does not change.
-    """
-    if device != "cpu":
-        return
-    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
-
-    def process_weights_after_loading(self, layer):
-        layer.cpu_linear = torch.nn.functional.linear
-
-    UnquantizedLinearMethod.process_weights_after_loading = process_weights_after_loading
 
 
 def make(config, device, dtype, layers=LAYERS, **options):
     """Make a tower as ``load_format="dummy"`` leaves it: all parameters are noise."""
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader.reload.layerwise import record_metadata_for_reloading
-    from vllm.model_executor.models.radio import RadioModel
-    from vllm.transformers_utils.configs.radio import RadioConfig
-
-    radio = RadioConfig(
+    radio = vllm_internals.RadioConfig(
         model_name="vit_small_patch16_224",
         image_size=reference.IMAGE,
         patch_size=reference.PATCH,
@@ -63,25 +33,27 @@ def make(config, device, dtype, layers=LAYERS, **options):
     previous = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with set_current_vllm_config(config), torch.device(device):
-            model = RadioModel(config=radio, num_hidden_layers_override=layers).eval()
+        with vllm_internals.set_current_vllm_config(config), torch.device(device):
+            model = vllm_internals.RadioModel(config=radio, num_hidden_layers_override=layers)
     finally:
         torch.set_default_dtype(previous)
-    with torch.device(device):
-        record_metadata_for_reloading(model)
+    model.eval()
+    vllm_internals.record_for_refit(model, device)
     model.model_dtype = dtype
     noise(model)
     for module in model.modules():
         if device == "cpu" and hasattr(module, "quant_method"):
-            module.quant_method.process_weights_after_loading(module)
+            vllm_internals.process_weights(module)
     return model
 
 
 def noise(model):
     """Overwrite all weights, as a dummy start or waking up from level-2 sleep does."""
-    from vllm.model_executor.model_loader.weight_utils import initialize_dummy_weights
-
-    initialize_dummy_weights(model, None)
+    generator = torch.Generator().manual_seed(1234)
+    for value in model.state_dict().values():
+        if value.is_floating_point():
+            # What a dummy start of vLLM draws from.
+            value.copy_(torch.empty(value.shape).uniform_(-1e-3, 1e-3, generator=generator))
 
 
 def load(model, pairs, limit=300_000):
@@ -92,20 +64,9 @@ def load(model, pairs, limit=300_000):
     return loaded
 
 
-@contextlib.contextmanager
 def layerwise(model, device):
     """vLLM's own refit, as ``start_weight_update`` ... ``finish_weight_update`` do it."""
-    from vllm.model_executor.model_loader.reload import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
-
-    with torch.device(device):
-        initialize_layerwise_reload(model)
-    yield
-    with torch.device(device):
-        # All that is read of the model's config is the dtype for attention layers.
-        finalize_layerwise_reload(model, SimpleNamespace(dtype=model.model_dtype))
+    return vllm_internals.refit(model, SimpleNamespace(dtype=model.model_dtype), device)
 
 
 def right(model, state):

@@ -13,13 +13,14 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 
 # Ray writes a token there that later clusters of the user would ask for.
 os.environ["HOME"] = str(Path.cwd())
 import ray
+
+from tests.support import vllm_internals
 
 SWITCHES = {"NRL_VLLM_FP32_LM_HEAD": "1", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
@@ -58,33 +59,16 @@ class Worker:
         }
 
 
-def first_executor(caller):
-    from vllm.config import ParallelConfig
-    from vllm.v1.executor import ray_executor
-
-    ray_executor.RayWorkerWrapper = Worker
-    executor = object.__new__(ray_executor.RayDistributedExecutor)
-    executor.parallel_config = ParallelConfig(distributed_executor_backend="ray")
-    executor.vllm_config = SimpleNamespace(
-        kv_transfer_config=None,
-        ec_transfer_config=None,
-        model_config=SimpleNamespace(runner_type="generate"),
-    )
-    executor._init_executor()
-    (worker,) = executor.workers
+def first_executor(_caller):
+    (worker,), placement_group = vllm_internals.ray_workers_v1(Worker)
     told = ray.get(worker.tell.remote())
     ray.kill(worker)
-    ray.util.remove_placement_group(executor.parallel_config.placement_group)
+    ray.util.remove_placement_group(placement_group)
     return told
 
 
 def second_executor(caller):
-    from vllm.config import ParallelConfig
-    from vllm.v1.executor.ray_executor_v2 import RayExecutorV2
-
-    config = ParallelConfig(distributed_executor_backend="ray")
-    config.ray_runtime_env = caller
-    runtime_env = RayExecutorV2._build_runtime_env(SimpleNamespace(parallel_config=config))
+    runtime_env = vllm_internals.ray_runtime_env_v2(caller)
     worker = ray.remote(Worker).options(num_cpus=0, num_gpus=1, runtime_env=runtime_env).remote()
     told = ray.get(worker.tell.remote())
     ray.kill(worker)
@@ -140,9 +124,7 @@ if __name__ == "__main__":
     }
     result = [run(case, interpreters) for case in given["cases"]]
     os.environ.update(SWITCHES)
-    from vllm.ray.ray_env import get_env_vars_to_copy
-
-    copied = sorted(get_env_vars_to_copy() & set(SWITCHES))
+    copied = sorted(vllm_internals.get_env_vars_to_copy() & set(SWITCHES))
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps({"told": result, "copied": copied}))
     ray.shutdown()
     shutil.rmtree(directory, ignore_errors=True)

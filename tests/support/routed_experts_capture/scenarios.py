@@ -63,8 +63,8 @@ def quantized(
 ) -> Any:
     """Give the routes of a quantized model before and after a refit; ``options`` are of ``LLM``."""
     family, form, _ = MODELS[model]
-    # With the overlay on a GPU the engine is a process of its own, as for users.
-    env = {} if overlay and device == "cuda" else IN_PROCESS
+    # With the overlay the engine is a process of its own, as it is for users.
+    env = {} if overlay else IN_PROCESS
     given = {"device": device, "engine": options, "family": family, "form": form}
     return environment.scenario(QUANTIZED, overlay=overlay, env=env, **given).ok()
 
