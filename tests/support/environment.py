@@ -4,7 +4,8 @@ A scenario is a script of its own, run by the environment's interpreter in a fre
 one JSON object as its only argument and writes one JSON object to the file that
 ``SCENARIO_RESULT`` names. Nothing else that it, vLLM or vLLM's children print is read, except for
 error messages. Its argument ``engine`` holds the arguments of ``LLM`` that engines here share, for
-its ``device``; what a test gives as ``engine`` is added to them.
+its ``device``; what a test gives as ``engine`` is added to them. It may import from ``tests``, what
+needs neither pytest nor the build.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import engine
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +53,10 @@ class Environment:
         # What the test that runs has looked at: True is the overlay, False stock vLLM.
         self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
+
+    def at_least(self, release: str) -> bool:
+        """Tell whether this is a vLLM release, or a newer one."""
+        return Version(self.release) >= Version(release)
 
     def scenario(
         self,
@@ -80,6 +89,7 @@ class Environment:
             shared = self._shared(overlay)
             Path(scratch, "vllm").mkdir()
             Path(scratch, "vllm", "modelinfos").symlink_to(shared / "modelinfos")
+            path = [*filter(None, [extra.get("PYTHONPATH")]), str(ROOT)]
             caches = {
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
                 "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
@@ -93,6 +103,7 @@ class Environment:
                     **caches,
                     **({} if overlay else {"NRL_VLLM_OVERLAY": "off"}),
                     **extra,
+                    "PYTHONPATH": os.pathsep.join(path),
                     "SCENARIO_RESULT": str(written),
                 },
                 cwd=scratch,

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from harness import engine
 
-from tests.support.ray import ENVIRONMENT
+from tests.support.environment import ROOT
+from tests.support.ray import ENVIRONMENT, PLATFORM
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 GCS_PORT = 6379
@@ -48,6 +49,7 @@ class Cluster:
             **engine.CPU,
             **ENVIRONMENT,
             "HOME": str(self.home),
+            "PYTHONPATH": f"{PLATFORM}{os.pathsep}{ROOT}",
             "GLOO_SOCKET_IFNAME": "eth0",
             "OMP_NUM_THREADS": "1",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",

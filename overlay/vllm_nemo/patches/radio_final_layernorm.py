@@ -25,7 +25,7 @@ _ARRIVED = "_nemo_final_layernorm"
 _AFFINE = frozenset({"weight", "bias"})
 
 
-def add_final_layernorm(model: nn.Module, config: PretrainedConfig, width: int) -> None:
+def add(model: nn.Module, config: PretrainedConfig, width: int) -> None:
     """Give a model ``vision_final_layernorm``: a LayerNorm over ``width`` features, or None.
 
     It is there only if the language model has MTP layers (``num_nextn_predict_layers``), and fp32
@@ -42,7 +42,7 @@ def add_final_layernorm(model: nn.Module, config: PretrainedConfig, width: int) 
     model.vision_final_layernorm = torch.nn.LayerNorm(width, eps=epsilon, dtype=torch.float32)
 
 
-def apply_final_layernorm(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
+def apply(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
     """Normalise the tower's features ``(..., width)`` in fp32; returns their own dtype.
 
     Returns them as they are if the model has no such norm, or its weights never came.
@@ -52,7 +52,7 @@ def apply_final_layernorm(model: nn.Module, features: torch.Tensor) -> torch.Ten
     return model.vision_final_layernorm(features.float()).to(features.dtype)
 
 
-def load_final_layernorm(
+def load(
     model: nn.Module, weights: Iterable[tuple[str, torch.Tensor]], *, multimodal: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Load the final LayerNorm's weight and bias ``(width,)``; yield everything else.

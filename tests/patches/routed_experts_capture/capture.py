@@ -2,8 +2,7 @@
 
 Arguments: ``compiled``: whether vLLM compiles the model.
 Result: ``reference`` and ``batches``, see the fields below; or ``refused`` when the engine does not
-start. The engine is a process of its own, as it is for users, unless the environment says
-otherwise.
+start. The engine runs in this process.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support import vllm_internals
 
 NEW_TOKENS = 6
 HERE = Path(__file__).parent
@@ -45,12 +46,12 @@ def main() -> None:
 
     from vllm import LLM, SamplingParams
 
+    vllm_internals.allow_float32_experts()
     try:
         llm = LLM(
             model=str(model),
             dtype="float32",
             enable_return_routed_experts=True,
-            worker_extension_cls="kernel_probe.KernelProbe",
             block_size=32,
             max_num_batched_tokens=16,
             **{
