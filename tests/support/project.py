@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from build_hooks.assembly.assemble import Overlay, assemble
-from build_hooks.bases.base import Base
 from build_hooks.bases.directory import from_directory
 from build_hooks.bases.wheel import WheelBase, from_wheel
 from build_hooks.files import sha256
 from build_hooks.outputs.lock import write
 from build_hooks.project import Project
 from build_hooks.queues import lock
-from build_hooks.queues.model import Queue
 from build_hooks.queues.reader import load
 from tests.support import stand_in
+
+if TYPE_CHECKING:
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Queue
 
 
 def write_locks(queue: Path, wheels: Path, *releases: str) -> None:

@@ -399,8 +399,7 @@ VALUE = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 FIELD = st.sampled_from(
-    ["title", "why", "risk", "removal", "vllm", "switch", "module", "logic", "upstream", "ends"]
-    + ["not-needed", "notes"]
+    "title why risk removal vllm switch module logic upstream ends not-needed notes".split()
 )
 GOOD = {
     SERIES: b'releases = ["0.25.0"]\nrevision = 1\npatches = ["one"]\n',
