@@ -399,7 +399,20 @@ VALUE = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 FIELD = st.sampled_from(
-    "title why risk removal vllm switch module logic upstream ends not-needed notes".split()
+    [
+        "title",
+        "why",
+        "risk",
+        "removal",
+        "vllm",
+        "switch",
+        "module",
+        "logic",
+        "upstream",
+        "ends",
+        "not-needed",
+        "notes",
+    ]
 )
 GOOD = {
     SERIES: b'releases = ["0.25.0"]\nrevision = 1\npatches = ["one"]\n',
