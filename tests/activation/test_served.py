@@ -233,38 +233,52 @@ print(len(seen), {origin for _, origin in seen}, sum(thread.is_alive() for threa
         assert shared.prints("-c", code) == "16 {'served'} 0"
 
 
+@pytest.mark.parametrize(
+    ("module", "inside", "asks", "ends"),
+    [
+        ("json", "json.decoder", "manifest", "served"),
+        # For the error message, where vLLM is not the one expected.
+        ("importlib.metadata", "importlib.metadata._adapters", "installed", "OverlayError"),
+    ],
+)
 def test_no_deadlock_with_a_thread_inside_an_import_of_what_the_finder_needs(
-    shared: installed.Interpreter,
+    own: installed.Interpreter, module: str, inside: str, asks: str, ends: str
 ) -> None:
-    """One thread is half-way through `import json` while the first vllm import asks for it.
+    """One thread is half-way through an import while the first vllm import asks for the same.
 
-    importlib holds its process-wide lock while it asks a finder. The audit hook stops the thread
-    at its next import inside json, until the other thread waits for json from within the finder.
+    importlib holds its process-wide lock while it asks a finder. The audit hook stops the thread at
+    its next import inside the module, until the other thread waits for that from the finder.
     """
-    code = """\
+    if ends != "served":
+        own.file("vllm/models.py").write_text("edited")
+    code = f"""\
 import sys, threading, time
 inside, asked = threading.Event(), threading.Event()
 
 def hook(event, arguments):
     if event != "import":
         return
-    if arguments[0] == "json.decoder" and threading.current_thread() is not threading.main_thread():
+    if arguments[0] == {inside!r} and threading.current_thread() is not threading.main_thread():
         inside.set()
         asked.wait(10)
         time.sleep(0.3)
-    elif arguments[0] == "vllm_nemo._overlay.manifest":
+    elif arguments[0] == "vllm_nemo._overlay.{asks}":
         asked.set()
 
-assert "json" not in sys.modules, "something else has imported json"
+assert {module!r} not in sys.modules, "something else has imported it"
 sys.addaudithook(hook)
-thread = threading.Thread(target=__import__, args=("json",), daemon=True)
+thread = threading.Thread(target=__import__, args=({module!r},), daemon=True)
 thread.start()
 assert inside.wait(10)
-import vllm.models
+try:
+    import vllm.models
+    end = vllm.models.ORIGIN
+except RuntimeError as error:
+    end = type(error).__name__
 thread.join(30)
-print(vllm.models.ORIGIN, asked.is_set(), thread.is_alive())
+print(end, asked.is_set(), thread.is_alive())
 """
-    assert shared.prints("-c", code) == "served True False"
+    assert own.prints("-c", code) == f"{ends} True False"
 
 
 # Bytecode.

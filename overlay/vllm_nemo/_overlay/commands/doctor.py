@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_nemo._overlay.commands.output import print_json, print_table, status_of
-from vllm_nemo._overlay.tables import Row, fits
+from vllm_nemo._overlay.commands.output import print_json, status_of
+from vllm_nemo._overlay.tables import Row, fits, render
 
 if TYPE_CHECKING:
     import argparse
@@ -59,13 +59,19 @@ def run(options: argparse.Namespace) -> int:
         from vllm_nemo._overlay.doctor.examine import examine
 
         report = examine()
-        _show(options, report)
+        if options.json:
+            print_json(report.as_json())
+        else:
+            print(report_as_text(report))
         return status_of(report.holds)
     from vllm_nemo._overlay.doctor import ray_nodes
 
     timeout = _TIMEOUT if options.timeout is None else options.timeout
     cluster = ray_nodes.ask(options.ray, timeout=timeout, py_executable=options.py_executable)
-    _show_cluster(options, cluster)
+    if options.json:
+        print_json(cluster.as_json())
+    else:
+        print(cluster_as_text(cluster))
     return status_of(cluster.holds)
 
 
@@ -76,66 +82,64 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _show(options: argparse.Namespace, report: Report) -> None:
-    if options.json:
-        print_json(report.as_json())
-        return
+def report_as_text(report: Report) -> str:
+    """Show what the doctor has found about this interpreter: tables, and a verdict last."""
     from vllm_nemo._overlay.doctor.report import FAIL
 
-    rows = []
     beside = [max(len(check.name) for check in report.checks), len("state")]
-    for check in report.checks:
-        if fits(check.detail, beside):
-            rows.append(Row((check.name, check.state, check.detail)))
-        else:
-            rows.append(Row((check.name, check.state, ""), [check.detail]))
-    print_table(("check", "state", "detail"), rows)
+    rows = [
+        Row((check.name, check.state, check.detail))
+        if fits(check.detail, beside)
+        else Row((check.name, check.state, ""), [check.detail])
+        for check in report.checks
+    ]
+    parts = [render(("check", "state", "detail"), rows)]
     if report.patches:
-        print()
-        patches = [
+        rows = [
             Row((item.patch.id, item.state, item.switch), [item.patch.title])
             for item in report.patches
         ]
-        print_table(("patch", "state", "switch"), patches)
-    failed = [check.name for check in report.checks if check.state == FAIL]
-    print()
-    print(f"The overlay does NOT hold: {', '.join(failed)}." if failed else "The overlay holds.")
+        parts.append(render(("patch", "state", "switch"), rows))
+    failed = ", ".join(check.name for check in report.checks if check.state == FAIL)
+    parts.append(f"The overlay does NOT hold: {failed}." if failed else "The overlay holds.")
+    return "\n\n".join(parts)
 
 
-def _show_cluster(options: argparse.Namespace, cluster: Cluster) -> None:
-    if options.json:
-        print_json(cluster.as_json())
-        return
+def cluster_as_text(cluster: Cluster) -> str:
+    """Show what the nodes of a cluster have answered: tables, and a verdict last."""
     interpreters = {node.answer["interpreter"] for node in cluster.nodes if node.answer}
+    parts = []
     if len(interpreters) == 1:
-        print(f"Interpreter of the workers: {interpreters.pop()}\n")
-    print_table(
-        ("node", "Python", "vLLM", "overlay", "active", "patches", "state"),
-        [_node(node, named=bool(interpreters)) for node in cluster.nodes],
-    )
+        parts.append(f"Interpreter of the workers: {interpreters.pop()}")
+    rows = [_node_row(node, named=bool(interpreters)) for node in cluster.nodes]
+    header = ("node", "Python", "vLLM", "overlay", "active", "patches", "state")
+    parts.append(render(header, rows))
     if cluster.differences:
-        print()
-        print_table(
-            ("what differs", "value", "nodes"),
-            [
-                (difference.what, value, ", ".join(nodes))
-                for difference in cluster.differences
-                for value, nodes in difference.values.items()
-            ],
-        )
-    print()
+        differing = [
+            (difference.what, value, ", ".join(nodes))
+            for difference in cluster.differences
+            for value, nodes in difference.values.items()
+        ]
+        parts.append(render(("what differs", "value", "nodes"), differing))
+    parts.append(_verdict(cluster))
+    return "\n\n".join(parts)
+
+
+def _verdict(cluster: Cluster) -> str:
     count = len(cluster.nodes)
     if cluster.holds:
-        print(f"The overlay holds on {count} nodes, which agree.")
-        return
+        return f"The overlay holds on {count} nodes, which agree."
+    lines = []
     wrong = [node.name for node in cluster.nodes if not node.holds]
     if wrong:
-        print(f"The overlay does NOT hold on {len(wrong)} of {count} nodes: {', '.join(wrong)}.")
+        listed = ", ".join(wrong)
+        lines.append(f"The overlay does NOT hold on {len(wrong)} of {count} nodes: {listed}.")
     if cluster.differences:
-        print(f"The nodes differ: {', '.join(item.what for item in cluster.differences)}.")
+        lines.append(f"The nodes differ: {', '.join(item.what for item in cluster.differences)}.")
+    return "\n".join(lines)
 
 
-def _node(node: Node, *, named: bool) -> Row:
+def _node_row(node: Node, *, named: bool) -> Row:
     """Make the row of a node; its interpreter is named where not all nodes have the same."""
     notes = [] if node.holds else list(node.details)
     if node.differs:
