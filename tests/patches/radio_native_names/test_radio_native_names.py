@@ -102,7 +102,7 @@ def test_a_flat_vision_config_is_understood_or_refused_with_advice(vllm_env):
     overlay = scenarios.engine(vllm_env, overlay=True)["others"]
     assert scenarios.difference(overlay["flat"]) == 0
     assert overlay["flat, lacking"].startswith("ValueError: ")
-    assert "lacks what vLLM's Nemotron VL reads: template. Add these" in overlay["flat, lacking"]
+    assert "lacks what vLLM's Nemotron VL reads: template. Add them" in overlay["flat, lacking"]
     stock = scenarios.engine(vllm_env, overlay=False)["others"]
     assert stock["flat"].startswith("AttributeError: ")
     assert "'args'" in stock["flat"]

@@ -117,7 +117,8 @@ def test_wiring_on_the_overlay(vllm_env):
     # Better no step than one whose ids are those of an older step.
     *before, error = got.pop("silent anew")
     assert before == KERNEL_CAPTURED
-    assert error.startswith("RuntimeError: routed-experts-capture: model.layers.2.mlp.experts ")
+    assert error.startswith("RuntimeError: vllm-nemo (patch routed-experts-capture): ")
+    assert "model.layers.2.mlp.experts " in error
     assert got == {}
 
 

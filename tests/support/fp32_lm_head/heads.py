@@ -64,7 +64,7 @@ def configuration(model: dict, **options: Any):
         dtype="bfloat16",
         load_format="dummy",
         **{**ARGUMENTS["engine"], **options},
-    ).create_engine_config()
+    )
 
 
 def hidden_states() -> torch.Tensor:

@@ -86,7 +86,7 @@ class Log(logging.Handler):
     def __init__(self):
         super().__init__()
         self.lines = []
-        logging.getLogger("vllm.nemo.radio").addHandler(self)
+        logging.getLogger("vllm.nemo.radio_native_names").addHandler(self)
 
     def emit(self, record):
         self.lines.append(record.getMessage())

@@ -108,7 +108,7 @@ def test_a_head_without_weights_is_warned_of(
             load_format=draft_load_format
         )
     flags = {} if has_own is None else {"has_own_lm_head": has_own}
-    with caplog.at_level(logging.INFO, logger="vllm.nemo.draft_head"):
+    with caplog.at_level(logging.INFO, logger="vllm.nemo.eagle3_draft_lm_head"):
         assert keeps_own_head(Draft(Head(64), **flags), Head(256))
     (record,) = caplog.records
     assert record.levelno == level

@@ -37,7 +37,7 @@ def test_the_final_norm_is_skipped_where_there_are_no_images():
 
 
 def test_a_final_norm_that_was_not_constructed_is_an_error():
-    with pytest.raises(ValueError, match=r"did not construct .*num_nextn_predict_layers"):
+    with pytest.raises(ValueError, match=r"without a final vision.*num_nextn_predict_layers"):
         list(
             radio_final_layernorm.load(
                 norm_model(None), [("vision_final_layernorm.bias", 1)], multimodal=True

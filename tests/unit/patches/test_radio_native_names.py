@@ -41,7 +41,7 @@ def test_strange_names_are_reported_once_with_their_list(caplog):
         "x.blocks.0.y",
     ]
     cut_off = ["encoder.layer.3.norm1.weight"]
-    with caplog.at_level(logging.WARNING, "vllm.nemo.radio"):
+    with caplog.at_level(logging.WARNING, "vllm.nemo.radio_native_names"):
         for batch in (strange[:1] + quiet, cut_off, strange + quiet):
             assert tower.load_weights([(name, None) for name in batch]) == set()
     first, second = (record.getMessage() for record in caplog.records)
@@ -185,7 +185,7 @@ def test_a_config_with_args_is_left_alone():
     ("config", "message"),
     [
         (whole(flat(max_img_size=None)), r"lacks max_img_size\. Take the vision_config"),
-        (whole(flat(hidden_size=400)), r"cannot be.*\(400, 12, 6, 1600\)\. It can be one of"),
+        (whole(flat(hidden_size=400)), r"cannot build.*\(400, 12, 6, 1600\)\. It can build one of"),
         (whole(flat(use_swiglu_ffn=True)), r"with SwiGLU"),
         (whole(flat(num_cls_tokens=0)), r"without class tokens"),
         (whole(flat(), template=None, ps_version=None), r"lacks .* template, ps_version\. Add"),
