@@ -113,8 +113,9 @@ def hold(base: Base, queue: Queue, present: tuple[str, ...] = ()) -> Lock | None
         raise BaseError(
             f"{base.origin} calls itself vLLM {base.version}, but differs from that release in "
             f"files this build reads:\n{listed}\n"
-            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or name the "
-            f"directory in {BASE_VARIABLE} to build an unlocked overlay from it."
+            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or fetch its wheel "
+            "again; to build an unlocked overlay from these files, name their directory in "
+            f"{BASE_VARIABLE}."
         )
     return None if differing else locked
 

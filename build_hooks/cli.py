@@ -115,10 +115,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _open(place: choice.Place, queue: Queue, wheels: Path | None) -> Base:
-    """Open a base that has been named; of a release, the whole wheel."""
+    """Open a base that has been named, of a release its whole wheel; hold it against its lock."""
     if isinstance(place, Version):
-        return from_wheel(_wheel(place, queue, wheels))
-    return choice.open_place(place, queue)
+        base: Base = from_wheel(_wheel(place, queue, wheels))
+    else:
+        base = choice.open_place(place, queue)
+    building.hold(base, queue)
+    return base
 
 
 def _wheel(release: Version, queue: Queue, wheels: Path | None) -> Path:

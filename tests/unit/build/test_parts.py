@@ -13,13 +13,17 @@ import pytest
 import trustme
 from packaging.version import Version
 
-from build_hooks import base as bases
-from build_hooks import fetch, lock, partial, plan, session
-from build_hooks.errors import BaseError, LockError
+from build_hooks import build
+from build_hooks.bases.cache import cache_directory, open_release
+from build_hooks.bases.index import parts, session
+from build_hooks.bases.wheel import WheelBase
+from build_hooks.errors import BaseError, LockError, PartialFetchError
+from build_hooks.queues.lock import Lock, load
 from tests.support import index, stand_in
 
 if TYPE_CHECKING:
-    from tests.support.project import Project
+    from build_hooks.bases.base import Base
+    from tests.support.project import Small
 
 RELEASE = Version("0.29.0")
 NAME = "vllm-0.29.0-py3-none-any.whl"
@@ -30,13 +34,7 @@ READS = ("vllm/models.py", "vllm/engine/__init__.py", "vllm/scaling.py")
 
 def wheel_files(**changes: str | None) -> dict[str, str | bytes]:
     """Return the sources of the release with some modules changed, and a library of 12 MB."""
-    files: dict[str, str | bytes] = {**stand_in.sources("0.29.0"), "vllm/large.so": bytes(LARGE)}
-    for name, text in changes.items():
-        if text is None:
-            del files[f"vllm/{name}.py"]
-        else:
-            files[f"vllm/{name}.py"] = text
-    return files
+    return {**stand_in.sources("0.29.0", **changes), "vllm/large.so": bytes(LARGE)}
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def served(
-    project: Project, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Small, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[index.Index]:
     """Give an index with the large wheel, a project that locks it, and an empty cache."""
     project.edit_lock("0.29.0", wheels={NAME: hashlib.sha256(wheel.read_bytes()).hexdigest()})
@@ -69,18 +67,22 @@ def served(
 
 
 @pytest.fixture
-def locked(project: Project, served: index.Index) -> lock.Lock:
-    found = lock.load(project.overlay, RELEASE)
+def locked(project: Small, served: index.Index) -> Lock:
+    found = load(project.queue, RELEASE)
     assert found is not None
     return found
 
 
+def opened(project: Small) -> Base:
+    return open_release(RELEASE, project.load())
+
+
 def kept() -> list[Path]:
     """Return what is in the cache, but for directories."""
-    return [path for path in fetch.cache_directory().parent.rglob("*") if path.is_file()]
+    return [path for path in cache_directory().parent.rglob("*") if path.is_file()]
 
 
-def right(base: bases.Base) -> bool:
+def right(base: Base) -> bool:
     """Tell whether a base has what the release has, of the files that its build reads."""
     files = stand_in.wheel_files(wheel_files(), "0.29.0")
     texts = {path: files.get(path) for path in READS}
@@ -101,13 +103,13 @@ def right(base: bases.Base) -> bool:
 @pytest.mark.parametrize(("metadata", "moved"), [(True, False), (True, True), (False, False)])
 def test_a_locked_release_is_read_in_parts(
     served: index.Index,
-    locked: lock.Lock,
+    project: Small,
     capfd: pytest.CaptureFixture[str],
     metadata: bool,
     moved: bool,
 ) -> None:
     served.metadata, served.moved = metadata, moved
-    base = fetch.base(RELEASE, locked)
+    base = opened(project)
     assert right(base)
     assert base.origin == NAME
     # Where pip has to look into the wheel as well, that counts too.
@@ -120,35 +122,35 @@ def test_a_locked_release_is_read_in_parts(
 
 
 def test_the_build_is_that_of_the_whole_wheel(
-    served: index.Index, locked: lock.Lock, wheel: Path
+    served: index.Index, project: Small, wheel: Path
 ) -> None:
-    made = [plan.make(plan.Settings(setting, ())) for setting in ("0.29.0", str(wheel))]
+    made = [build.make(project, build.Settings(setting, ())) for setting in ("0.29.0", str(wheel))]
     assert served.parts
-    assert isinstance(made[0].overlay.base, partial.LockedBase)
+    assert isinstance(made[0].overlay.base, parts.LockedBase)
     assert made[0].locked
     assert made[0].overlay.modules == made[1].overlay.modules
     assert (made[0].identity, made[0].licence) == (made[1].identity, made[1].licence)
 
 
 def test_a_second_build_asks_for_nothing(
-    served: index.Index, locked: lock.Lock, capfd: pytest.CaptureFixture[str]
+    served: index.Index, project: Small, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fetch.base(RELEASE, locked)
+    opened(project)
     asked = len(served.requests)
     capfd.readouterr()
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     assert len(served.requests) == asked
     assert capfd.readouterr().err == "vllm 0.29.0: 3 files, 3 of them kept from earlier builds\n"
 
 
 def test_a_kept_file_that_was_changed_is_read_again(
-    served: index.Index, locked: lock.Lock, capfd: pytest.CaptureFixture[str]
+    served: index.Index, project: Small, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fetch.base(RELEASE, locked)
+    opened(project)
     changed = kept()[0]
     changed.write_bytes(b"changed")
     capfd.readouterr()
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     err = capfd.readouterr().err
     assert err.startswith(
         "vllm 0.29.0: 3 files, 2 of them kept from earlier builds, 0.1 of 12.0 MB"
@@ -157,28 +159,29 @@ def test_a_kept_file_that_was_changed_is_read_again(
 
 
 def test_a_wheel_in_the_cache_is_used(
-    served: index.Index, locked: lock.Lock, wheel: Path, capfd: pytest.CaptureFixture[str]
+    served: index.Index, project: Small, wheel: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fetch.cache_directory().mkdir(parents=True)
-    wheel.rename(fetch.cache_directory() / NAME)
-    base = fetch.base(RELEASE, locked)
-    assert isinstance(base, bases.WheelBase)
+    cache_directory().mkdir(parents=True)
+    wheel.rename(cache_directory() / NAME)
+    base = opened(project)
+    assert isinstance(base, WheelBase)
     assert right(base)
     assert served.requests == []
     assert capfd.readouterr().err == ""
 
 
-def test_a_release_without_a_lock_is_fetched_whole(served: index.Index) -> None:
-    base = fetch.base(RELEASE, None)
-    assert isinstance(base, bases.WheelBase)
+def test_a_release_without_a_lock_is_fetched_whole(served: index.Index, project: Small) -> None:
+    project.lock_file("0.29.0").unlink()
+    base = opened(project)
+    assert isinstance(base, WheelBase)
     assert served.parts == []
     assert [path.name for path in kept()] == [NAME]
 
 
 def test_a_file_that_the_lock_does_not_name_is_not_read(
-    served: index.Index, locked: lock.Lock
+    served: index.Index, project: Small
 ) -> None:
-    base = fetch.base(RELEASE, locked)
+    base = opened(project)
     with pytest.raises(LockError) as raised:
         base.read("vllm/data.json")
     assert "this build reads vllm/data.json, which the lock of vLLM 0.29.0 has not" in str(
@@ -221,8 +224,8 @@ def _set(field: str, value: Callable[[bytes], object]) -> Spoil:
     return _files(lambda answer: setattr(answer, field, value(answer.body)))
 
 
-# Seconds: short for a test, long for the pip that fetches the whole wheel on a busy machine.
-PATIENCE = 5
+# Seconds: short for a test, long for a pip on a busy machine.
+PATIENCE = 3
 SILENT = f"the index was silent for {PATIENCE} s"
 
 
@@ -257,64 +260,69 @@ WHOLE: dict[str, tuple[Spoil, str]] = {
 }
 
 
-def fetched_whole(locked: lock.Lock, capfd: pytest.CaptureFixture[str]) -> str:
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_keeps_a_wheel_from_being_read_in_parts_is_told(
+    served: index.Index, locked: Lock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    served.spoil, reason = WHOLE[name]
+    STALL.clear()
+    monkeypatch.setenv("PIP_TIMEOUT", str(PATIENCE))
+    try:
+        with pytest.raises(PartialFetchError) as raised:
+            parts.read_locked(RELEASE, locked, tmp_path / "kept")
+    finally:
+        STALL.set()
+    assert reason in str(raised.value)
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def fetched_whole(project: Small, capfd: pytest.CaptureFixture[str]) -> str:
     """Open the release, see that the whole wheel was fetched for it; return the reason given."""
-    capfd.readouterr()
-    base = fetch.base(RELEASE, locked)
-    assert isinstance(base, bases.WheelBase)
+    base = opened(project)
+    assert isinstance(base, WheelBase)
     assert right(base)
-    assert kept() == [fetch.cache_directory() / NAME]
+    assert kept() == [cache_directory() / NAME]
     told = capfd.readouterr().err.splitlines()[0]
     start = "vllm 0.29.0: the whole wheel is fetched, for "
     assert told.startswith(start)
     return told.removeprefix(start)
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_the_wheel_is_fetched_whole_for_a_reason(
-    served: index.Index,
-    locked: lock.Lock,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+def test_then_the_wheel_is_fetched_whole(
+    served: index.Index, project: Small, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    served.spoil, reason = WHOLE[name]
-    STALL.clear()
-    monkeypatch.setenv("PIP_TIMEOUT", str(PATIENCE))
-    try:
-        assert reason in fetched_whole(locked, capfd)
-    finally:
-        STALL.set()
+    served.spoil, reason = WHOLE["ranges ignored"]
+    assert fetched_whole(project, capfd) == reason
 
 
 def test_pip_is_stopped_before_it_fetches_the_wheel_only_to_say_where_it_lies(
-    served: index.Index, locked: lock.Lock, capfd: pytest.CaptureFixture[str]
+    served: index.Index, project: Small, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served.metadata = served.ranges = False
-    assert fetched_whole(locked, capfd) == (
+    assert fetched_whole(project, capfd) == (
         "the index has no metadata beside the wheel (PEP 658), and pip gets none by ranges"
     )
 
 
 def test_a_pip_that_does_not_tell_is_no_end(
     served: index.Index,
-    locked: lock.Lock,
+    project: Small,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Settings of ``pip install`` do not keep ``pip download`` from working."""
     monkeypatch.setenv("PIP_TARGET", "/nowhere")
     monkeypatch.setenv("PIP_USER", "1")
-    reason = fetched_whole(locked, capfd)
+    reason = fetched_whole(project, capfd)
     assert reason.startswith("pip does not tell where the wheel lies: ERROR: ")
 
 
 # What is an error: nothing is fetched in its place.
 
 
-def refused(served: index.Index, locked: lock.Lock) -> str:
+def refused(served: index.Index, project: Small) -> str:
     with pytest.raises(BaseError) as raised:
-        fetch.base(RELEASE, locked)
+        opened(project)
     # Of the wheel, nothing was read but ranges, and nothing but checked files is kept.
     whole = [path for path in served.requests if path.endswith(".whl")]
     assert len(whole) == len(served.parts)
@@ -337,76 +345,61 @@ OTHER = "the index serves another file under that name. Do not use it; name a wh
     ],
 )
 def test_another_file_than_the_locked_one_is_refused(
-    served: index.Index, locked: lock.Lock, tmp_path: Path, files: dict[str, str], message: str
+    served: index.Index, project: Small, tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
     served.add(stand_in.write_wheel(tmp_path / "other", "0.29.0", files=files))
     served.hashes = False
-    told = refused(served, locked)
+    told = refused(served, project)
     assert told.startswith(message)
     assert f": {OTHER} NRL_VLLM_BASE." in told
     assert kept() == []
 
 
-def test_another_licence_is_refused(
-    served: index.Index, locked: lock.Lock, project: Project
-) -> None:
+def test_another_licence_is_refused(served: index.Index, locked: Lock, project: Small) -> None:
     project.edit_lock("0.29.0", licence="0" * 64)
-    changed = lock.load(project.overlay, RELEASE)
-    assert changed
-    assert f"LICENSE has sha256 {locked.licence}, but the lock" in refused(served, changed)
+    assert f"LICENSE has sha256 {locked.licence}, but the lock" in refused(served, project)
 
 
 def test_a_member_that_claims_too_much_is_refused(
-    served: index.Index, locked: lock.Lock, tmp_path: Path
+    served: index.Index, project: Small, tmp_path: Path
 ) -> None:
     files = wheel_files(models="#" * (17 << 20))
     served.add(stand_in.write_wheel(tmp_path / "other", "0.29.0", files=files))
     served.hashes = False
-    assert f"vllm/models.py claims {17 << 20} bytes; not read" in refused(served, locked)
+    assert f"vllm/models.py claims {17 << 20} bytes; not read" in refused(served, project)
     assert sum(served.parts) < LARGE // 10
 
 
 def test_another_wheel_by_the_indexs_own_word_is_not_read(
-    served: index.Index, locked: lock.Lock, tmp_path: Path
+    served: index.Index, locked: Lock, project: Small, tmp_path: Path
 ) -> None:
     files = wheel_files(other="A = 1\n")
     served.add(stand_in.write_wheel(tmp_path / "other", "0.29.0", files=files))
     found = hashlib.sha256(served.wheels[NAME]).hexdigest()
-    assert refused(served, locked).startswith(
+    assert refused(served, project).startswith(
         f"the index gives {NAME} the sha256 {found}, but the lock says {locked.wheels[NAME]}: "
     )
     assert served.parts == []
 
 
-def test_a_release_that_is_not_there_is_asked_for_once(
-    served: index.Index, locked: lock.Lock
-) -> None:
+def test_a_release_that_is_not_there_is_asked_for_once(served: index.Index, project: Small) -> None:
     served.wheels.clear()
-    message = refused(served, locked)
+    message = refused(served, project)
     assert message.startswith("vLLM 0.29.0 could not be fetched by pip:\n")
     assert "No matching distribution found for vllm==0.29.0" in message
     assert served.requests == ["/simple/vllm/"]
-
-
-def test_a_cache_that_cannot_be_written_is_told(
-    served: index.Index, locked: lock.Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(BaseError, match=r"files cannot be kept in .*/file/vllm-nemo/files \("):
-        fetch.base(RELEASE, locked)
 
 
 # As pip is set up, so it is done.
 
 
 def test_credentials_of_the_index_are_used(
-    served: index.Index, locked: lock.Lock, monkeypatch: pytest.MonkeyPatch
+    served: index.Index, project: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.credentials = "me:p@ss/word"
     url = served.url.replace("http://", "http://me:p%40ss%2Fword@")
     monkeypatch.setenv("PIP_INDEX_URL", url)
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     assert served.parts
 
 
@@ -434,20 +427,20 @@ def netrc(served: index.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("netrc")
-def test_a_netrc_is_used(served: index.Index, locked: lock.Lock) -> None:
-    assert right(fetch.base(RELEASE, locked))
+def test_a_netrc_is_used(served: index.Index, project: Small) -> None:
+    assert right(opened(project))
     assert served.parts
 
 
 @pytest.mark.usefixtures("netrc")
 def test_a_proxy_is_used(
-    served: index.Index, locked: lock.Lock, monkeypatch: pytest.MonkeyPatch
+    served: index.Index, project: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is out of reach but by the proxy, which is this server; a .netrc still counts."""
     monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
     monkeypatch.setenv("PIP_TRUSTED_HOST", "index.invalid")
     monkeypatch.setenv("PIP_PROXY", served.url.removesuffix("/simple"))
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     assert served.parts
     assert all(path.startswith("http://index.invalid/") for path in served.requests)
 
@@ -481,27 +474,27 @@ def secure(
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_certificates_are_those_of_pip(
     secure: index.Index,
-    locked: lock.Lock,
+    project: Small,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     value: str,
 ) -> None:
     monkeypatch.setenv(name, value.format(tmp_path))
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     assert secure.parts
 
 
 def test_a_wheel_on_disk_is_read_where_it_lies(
     served: index.Index,
-    locked: lock.Lock,
+    project: Small,
     wheel: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    assert right(fetch.base(RELEASE, locked))
+    assert right(opened(project))
     assert served.requests == []
     assert len(kept()) == 3
     assert capfd.readouterr().err == f"vllm 0.29.0: 3 files, read from {wheel}\n"
