@@ -16,7 +16,7 @@ TOKENS = 8
 
 
 def listening():
-    """Return the ports that somebody listens on in this network namespace."""
+    """Return the ports that are listened on in this network namespace."""
     import psutil
 
     return sorted(
