@@ -6,13 +6,12 @@ import functools
 import os
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from build_hooks.assembly.assemble import assemble
-from build_hooks.bases.choice import INSTALLED, named, open_place
+from build_hooks.bases.choice import INSTALLED, Place, named, open_place
 from build_hooks.bases.installed import find_installed
 from build_hooks.errors import BaseError, BuildError
 from build_hooks.outputs.lock import differing_files, verify
@@ -20,7 +19,7 @@ from build_hooks.outputs.naming import Identity, identity, requirement
 from build_hooks.outputs.wheel import Content
 from build_hooks.queues import lock
 from build_hooks.queues.reader import load
-from build_hooks.releases import final
+from build_hooks.releases import final, spell
 
 if TYPE_CHECKING:
     from build_hooks.bases.base import Base
@@ -62,8 +61,8 @@ def make(project: Project, settings: Settings) -> Content:
         BuildError: one of its kinds, for whatever keeps the wheel from being right.
     """
     queue = load(project.queue)
-    base = open_place(_place(project, queue, settings), queue)
-    _refuse_older(base.version, f"{base.version} ({base.origin})", queue)
+    base = open_place(place(project, queue, settings), queue)
+    refuse_older(base.version, queue, base.origin)
     locked = hold(base, queue, settings.present)
     overlay = assemble(queue, base, settings.present)
     if not overlay.modules:
@@ -82,12 +81,11 @@ def make(project: Project, settings: Settings) -> Content:
 def identify(project: Project, settings: Settings) -> Identity:
     """Name the wheel. A release is not fetched for that; any other base is built in memory."""
     queue = load(project.queue)
-    place = _place(project, queue, settings)
-    if not isinstance(place, Version) or settings.present:
+    release = place(project, queue, settings)
+    if not isinstance(release, Version) or settings.present:
         return make(project, settings).identity
-    _refuse_older(place, str(place), queue)
-    locked = lock.load(queue.directory, place) is not None
-    name = identity("vllm", place, queue.revision, locked=locked)
+    locked = lock.load(queue.directory, release) is not None
+    name = identity("vllm", release, queue.revision, locked=locked)
     _refuse_other_sdist(project, name)
     return name
 
@@ -115,29 +113,61 @@ def hold(base: Base, queue: Queue, present: tuple[str, ...] = ()) -> Lock | None
         raise BaseError(
             f"{base.origin} calls itself vLLM {base.version}, but differs from that release in "
             f"files this build reads:\n{listed}\n"
-            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or name the "
-            f"directory in {BASE_VARIABLE} to build an unlocked overlay from it."
+            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or fetch its wheel "
+            "again; to build an unlocked overlay from these files, name their directory in "
+            f"{BASE_VARIABLE}."
         )
     return None if differing else locked
 
 
-def _refuse_older(version: Version, name: str, queue: Queue) -> None:
+def place(project: Project, queue: Queue, settings: Settings) -> Place:
+    """Find what the settings name; without a name, what is there to build for.
+
+    Args:
+        project: The source tree; an sdist is made for one release.
+        queue: The queue.
+        settings: The settings.
+
+    Returns:
+        What ``bases.choice.open_place`` opens.
+
+    Raises:
+        BaseError: if the settings name nothing, or a release that is too old.
+    """
+    found = _named(settings.base) if settings.base else _unnamed(project, queue)
+    if isinstance(found, Version):
+        refuse_older(found, queue)
+    return found
+
+
+def refuse_older(version: Version, queue: Queue, origin: str = "") -> None:
+    """Refuse a vLLM that is older than every supported release.
+
+    Raises:
+        BaseError: if it is; ``origin`` says in the message where the version was read.
+    """
     if final(version) < queue.releases[0]:
-        raise BaseError(f"vLLM {name} is too old; the oldest supported is {queue.releases[0]}")
+        where = f" ({origin})" if origin else ""
+        oldest = queue.releases[0]
+        raise BaseError(f"vLLM {version}{where} is too old; the oldest supported is {oldest}")
 
 
-def _place(project: Project, queue: Queue, settings: Settings) -> Version | Path | str:
-    """Find what the settings name; without a name, what is there to build for."""
-    if settings.base:
-        try:
-            return named(settings.base)
-        except BaseError as error:
-            raise BaseError(f"{BASE_VARIABLE}: {error}") from error
+def _named(setting: str) -> Place:
+    try:
+        return named(setting)
+    except BaseError as error:
+        raise BaseError(f"{BASE_VARIABLE}: {error}") from error
+
+
+def _unnamed(project: Project, queue: Queue) -> Place:
     installed = find_installed()
-    sdist = _sdist(project)
-    if sdist is not None:
-        if installed is None or sdist[1] != requirement(installed.distribution, installed.version):
-            return Version(sdist[1].split("==")[1])
+    announced = _announced(project)
+    if announced is not None:
+        name, release = announced
+        if installed is None or name.requirement != requirement(
+            installed.distribution, installed.version
+        ):
+            return release
         return INSTALLED
     if installed is not None:
         return INSTALLED
@@ -145,25 +175,27 @@ def _place(project: Project, queue: Queue, settings: Settings) -> Version | Path
     return (locked or list(queue.releases))[-1]
 
 
-def _sdist(project: Project) -> tuple[str, str] | None:
-    """Return what the metadata of an sdist settle, version and requirement; None outside of one."""
+def _announced(project: Project) -> tuple[Identity, Version] | None:
+    """Return what the metadata of an sdist settle, and the release; None outside of one."""
     file = project.sdist_metadata
-    try:
-        headers = HeaderParser().parsestr(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return None
+    headers = HeaderParser().parsestr(file.read_text(encoding="utf-8", errors="replace"))
     requirements = headers.get_all("Requires-Dist") or []
-    if len(requirements) != 1 or "==" not in requirements[0] or not headers["Version"]:
+    _, _, text = (requirements or [""])[0].partition("==")
+    release = spell(text)
+    if len(requirements) != 1 or release is None or not headers["Version"]:
         raise BuildError(f"{file} does not require one vLLM release; unpack the sdist again")
-    return headers["Version"], requirements[0]
+    return Identity(headers["Version"], requirements[0]), release
 
 
 def _refuse_other_sdist(project: Project, name: Identity) -> None:
     """Refuse a base whose wheel would not be the one that the sdist's metadata announce."""
-    sdist = _sdist(project)
-    if sdist is not None and sdist != (name.version, name.requirement):
+    announced = _announced(project)
+    if announced is not None and announced[0] != name:
+        sdist, _ = announced
         raise BaseError(
-            f"This sdist is vllm-nemo {sdist[0]} for {sdist[1]}, but the base given by "
-            f"{BASE_VARIABLE} would make it {name.version} for {name.requirement}. Name "
-            "the base that the sdist was made for, or build from a checkout."
+            f"This sdist is vllm-nemo {sdist.version} for {sdist.requirement}, but this base would "
+            f"make it {name.version} for {name.requirement}. Name the base that the sdist was made "
+            f"for in {BASE_VARIABLE}, or build from a checkout."
         )

@@ -114,12 +114,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _open(setting: str, queue: Queue, wheels: Path | None) -> Base:
-    """Open a base that is named as in ``NRL_VLLM_BASE``; of a release, the whole wheel."""
-    place = choice.named(setting)
+def _open(place: choice.Place, queue: Queue, wheels: Path | None) -> Base:
+    """Open a base that has been named, of a release its whole wheel; hold it against its lock."""
     if isinstance(place, Version):
-        return from_wheel(_wheel(place, queue, wheels))
-    return choice.open_place(place, queue)
+        base: Base = from_wheel(_wheel(place, queue, wheels))
+    else:
+        base = choice.open_place(place, queue)
+    building.hold(base, queue)
+    return base
 
 
 def _wheel(release: Version, queue: Queue, wheels: Path | None) -> Path:
@@ -131,6 +133,13 @@ def _release(text: str) -> Version:
     release = spell(text)
     if release is None:
         raise BaseError(f"{text!r} is no release such as 0.29.0")
+    return release
+
+
+def _supported(text: str, queue: Queue) -> Version:
+    release = _release(text)
+    if release not in queue.releases:
+        raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
     return release
 
 
@@ -147,14 +156,16 @@ def _build(options: argparse.Namespace) -> int:
 
     project: Project = options.project
     queue = load(project.queue)
-    bases = list(options.bases)
+    names = list(options.bases)
     if options.all:
-        bases += [str(release) for release in queue.releases]
-    # All of them before the first is fetched: the last may be misspelt.
-    places = [choice.named(base) for base in bases]
-    if not places:
-        setting = os.environ.get(building.BASE_VARIABLE, "")
-        places = [choice.named(setting) if setting else ""]
+        names += [str(release) for release in queue.releases]
+    # All of them before the first is fetched: the last may be misspelt, or too old.
+    places = [choice.named(name) for name in names]
+    for place in places:
+        if isinstance(place, Version):
+            building.refuse_older(place, queue)
+    settings = building.Settings.from_environment()
+    places = places or [building.place(project, queue, settings)]
     for place in places:
         if options.wheels and isinstance(place, Version):
             place = _wheel(place, queue, options.wheels)  # noqa: PLW2901
@@ -173,13 +184,11 @@ def _lock(options: argparse.Namespace) -> int:
     """Record what the supported releases' builds read and make."""
     project: Project = options.project
     queue = load(project.queue)
-    releases = [_release(text) for text in options.releases] or queue.releases
+    releases = [_supported(text, queue) for text in options.releases] or queue.releases
     for release in releases:
-        if release not in queue.releases:
-            raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
-    for release in releases:
-        path = cache.fetch_wheel(release, {}, options.wheels)
-        wheels = {**_locked_wheels(queue, release), path.name: sha256(path.read_bytes())}
+        known = _locked_wheels(queue, release)
+        path = cache.fetch_wheel(release, known, options.wheels)
+        wheels = {**known, path.name: sha256(path.read_bytes())}
         file = write_lock(queue.directory, assemble(queue, from_wheel(path)), wheels)
         print(f"{release}: {project.shown(file)}")
     return 0
@@ -198,14 +207,14 @@ def _locked_wheels(queue: Queue, release: Version) -> Mapping[str, str]:
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
     queue = load(options.project.queue)
-    named = list(options.against)
+    places = [choice.named(name) for name in options.against]
     ahead: list[Version] = []
     if options.newest:
         known = published.releases()
         ahead = [release for release in known if release > max(queue.releases)]
-        named.append(str(known[0]))
-    if named:
-        cells = status.against(queue, [_open(name, queue, options.wheels) for name in named])
+        places.append(known[0])
+    if places:
+        cells = status.against(queue, [_open(place, queue, options.wheels) for place in places])
     else:
         cells = status.from_locks(queue)
     if options.json:
@@ -223,8 +232,8 @@ def _port(options: argparse.Namespace) -> int:
     """Merge each patch onto another release; exit 1 if any is left with conflicts."""
     project: Project = options.project
     queue = load(project.queue)
-    old = _open(options.old, queue, options.wheels)
-    new = _open(options.new, queue, options.wheels)
+    places = [choice.named(name) for name in (options.old, options.new)]
+    old, new = (_open(place, queue, options.wheels) for place in places)
     carried = port(queue, old, new, project.trees(str(new.version)))
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
@@ -243,12 +252,12 @@ def _refresh(options: argparse.Namespace) -> int:
     if options.tree and not (options.release and len(options.ids) == 1):
         raise BuildError("--tree goes with one ID and --release")
     chosen = [_patch(queue, name).id for name in options.ids] or [p.id for p in queue.patches]
-    only = _release(options.release) if options.release else None
+    only = _supported(options.release, queue) if options.release else None
     for name in chosen:
         releases = [only] if only else [v.release for v in _patch(queue, name).variants]
         for release in releases:
             patch = _patch(queue, name)
-            base = _open(str(release), queue, options.wheels)
+            base = _open(release, queue, options.wheels)
             text = refresh(queue, patch, base, options.tree)
             file, done = write_variant(queue, patch, release, text)
             print(f"{project.shown(file)}: {done}")

@@ -122,7 +122,7 @@ def apply_patch(
         return None
     if present:
         return Outcome(patch, outcomes.PRESENT, "named in NRL_VLLM_PRESENT", diff=diff)
-    tree.write(patch.id, str(diff.release), contents)
+    tree.write(patch.id, contents, diff.variants)
     note = patch.notes.get(final(version), "")
     return Outcome(patch, outcomes.APPLIED, note=note, diff=diff, offsets=offsets)
 

@@ -13,6 +13,8 @@ from build_hooks.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from packaging.version import Version
+
     from build_hooks.bases.base import Base
 
 
@@ -56,10 +58,19 @@ class Tree:
         history = self._history.get(path)
         return history[-1][2] if history else self.stock(path)
 
-    def write(self, patch: str, variant: str, contents: Mapping[str, bytes]) -> None:
-        """Take over what a patch makes of its files."""
+    def write(
+        self, patch: str, contents: Mapping[str, bytes], variants: Mapping[str, Version]
+    ) -> None:
+        """Take over what a patch makes of its files.
+
+        Args:
+            patch: The id of the patch.
+            contents: Its files, by path.
+            variants: For each path, the variant that its diff is from.
+        """
         for path, content in contents.items():
-            self._history.setdefault(path, []).append((patch, variant, content))
+            entry = (patch, str(variants[path]), content)
+            self._history.setdefault(path, []).append(entry)
 
     def displaced_by(self, file: FileDiff, hunk: int) -> str | None:
         """Name the earlier patch whose change has taken a hunk's place away."""

@@ -15,7 +15,7 @@ from build_hooks.diffs.reader import parse
 from build_hooks.errors import Problem, QueueError
 from build_hooks.files import read_regular
 from build_hooks.queues import logic
-from build_hooks.queues.fields import Fields
+from build_hooks.queues.fields import ONE_LINE, Fields
 from build_hooks.queues.model import Patch, Queue, Variant
 from build_hooks.releases import strict
 
@@ -118,7 +118,7 @@ def _patch(
     table = Fields(data, file, problems)
     patch = Patch(
         id=name,
-        title=table.text("title"),
+        title=table.text("title", pattern=ONE_LINE, meaning="one line"),
         why=table.text("why"),
         risk=table.text("risk"),
         removal=table.text("removal"),
@@ -186,15 +186,21 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
             yield Problem(
                 file, "not-needed", f"{release} lies outside the range {patch.vllm}: say why"
             )
-    for field, given in (("not-needed", patch.not_needed), ("notes", patch.notes)):
+    for field, given in (
+        ("not-needed", patch.not_needed),
+        ("notes", patch.notes),
+        ("ends", patch.ends.values()),
+    ):
         for release in given:
             if release not in releases:
                 yield Problem(file, field, f"{release} is not a supported release")
     yield from _check_variants(patch, file.removesuffix("patch.toml"), used)
-    changed = {file.path for variant in patch.variants for file in variant.files}
-    for path in patch.ends:
-        if path not in changed:
-            yield Problem(file, "ends", f"no variant changes {path}")
+    for path, end in patch.ends.items():
+        changed = {v.release for v in patch.variants for diff in v.files if diff.path == path}
+        if not any(release < end for release in changed):
+            yield Problem(file, "ends", f"no variant before {end} changes {path}")
+        elif end in changed:
+            yield Problem(file, "ends", f"{end}.patch changes {path}, which ends there")
 
 
 def _check_variants(

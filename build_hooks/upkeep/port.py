@@ -53,7 +53,7 @@ def port(queue: Queue, old: Base, new: Base, scratch: Path) -> list[Carried]:
             merged = _merge_all(changed, before, target)
             carried.append(_settle(queue, patch, merged, target, scratch))
         if source is not None:
-            before.write(patch.id, str(source.release), changed)
+            before.write(patch.id, changed, source.variants)
     return carried
 
 
@@ -96,5 +96,5 @@ def _settle(
         return Carried(patch.id, outcomes.UPSTREAM, remark)
     text = variant_text(patch, contents, target)
     file, _ = write_variant(queue, patch, release, text)
-    target.write(patch.id, str(release), contents)
+    target.write(patch.id, contents, dict.fromkeys(contents, release))
     return Carried(patch.id, outcomes.PORTED, f"wrote {file.name}; review it, then lock")

@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 import pytest
-from harness import engine, environments, gpu, junit, lint, tools
+from harness import buildah, engine, environments, gpu, images, junit, lint, tools
 
 
 def test_a_command_that_fails_ends_the_program_with_its_status(capfd):
@@ -88,6 +88,52 @@ def test_a_reason_is_a_remark_below_its_test():
     summary |= {**junit.count([case]), "tests": [gpu.entry(case)]}
     lines = gpu.table(summary).splitlines()
     assert lines[2:4] == ["test_a::test_b[1]  skipped  0.0", "    no CUDA"]
+
+
+GENERATION = {
+    "tokens": 8,
+    "vocabulary": 8192,
+    "values": 8190,
+    "file": f"/{images.SITE}/vllm_nemo/_modules/vllm/config/model.py",
+    "own process": True,
+    "user": 2000,
+    "read-only": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "holds"),
+    [
+        ({}, 0, True),
+        ({}, 1, False),
+        ({"tokens": 7}, 0, False),
+        ({"values": 5500}, 0, False),
+        ({"file": f"/{images.SITE}/vllm/config/model.py"}, 0, False),
+        ({"own process": False}, 0, False),
+        ({"user": 0}, 0, False),
+        ({"read-only": False}, 0, False),
+    ],
+)
+def test_a_generation_in_an_image_is_judged(changes, status, holds):
+    report = images.Report()
+    output = f"INFO loading\n{json.dumps({**GENERATION, **changes})}\nINFO done\n"
+    ended = buildah.Ended(status, output)
+    images.generated(report, "generation", ended, user=2000, overlay=True)
+    assert report.holds is holds
+
+
+def test_files_are_held_against_their_record(tmp_path):
+    record = tmp_path / "a-1.dist-info" / "RECORD"
+    record.parent.mkdir()
+    for name in ("same.py", "edited.py"):
+        (tmp_path / name).write_text("a = 1\n")
+    # Of "a = 1\n", as `openssl dgst -sha256 -binary | basenc --base64url` has it.
+    digest = "sha256=y3i9ihf3t1H-DUZjNm3LwlcgQDPvfd1ksfKWlXO1suI"
+    names = ("same.py", "edited.py", "missing.py")
+    lines = [*(f"{name},{digest},6" for name in names), "a-1.dist-info/RECORD,,"]
+    record.write_text("\n".join(lines))
+    (tmp_path / "edited.py").write_text("a = 2\n")
+    assert buildah.edited_files(record) == (3, ["edited.py", "missing.py"])
 
 
 def test_the_commands_need_no_package_and_activate_no_overlay():

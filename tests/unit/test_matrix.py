@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
-from harness import cells, junit
+from harness import cells, junit, matrix
 
 PASSES = "def test_it(record_property):\n    record_property('ran', {half!r})\n"
 COMPARES = """\
@@ -97,6 +98,27 @@ def test_the_table_has_a_row_an_area_and_a_column_a_release() -> None:
         r"| a\|b | - | - |",
     ]
     assert json.loads(json.dumps(cells.machine(found)))[1]["release"] == "0.29.0"
+
+
+def test_every_area_runs_in_one_process_and_has_tests() -> None:
+    areas = [area for group in matrix.units().values() for area in group]
+    assert sorted(areas) == sorted(matrix.AREAS)
+    assert all(any(matrix.directory(area).glob("test_*.py")) for area in areas)
+
+
+def test_a_result_is_kept_only_for_the_same_wheel_and_tests(tmp_path) -> None:
+    def fingerprint(name: str, content: str, *areas: str) -> str:
+        with zipfile.ZipFile(tmp_path / "overlay.whl", "w") as wheel:
+            wheel.writestr(name, content)
+        return matrix.fingerprint(tmp_path / "overlay.whl", areas)
+
+    module = "vllm_nemo/_modules/vllm/a.py"
+    first = fingerprint(module, "a = 1", "engine")
+    assert fingerprint(module, "a = 1", "engine") == first
+    assert fingerprint(module, "a = 2", "engine") != first
+    assert fingerprint(module, "a = 1", "fp32-lm-head") != first
+    # Metadata has no part in what a test shows.
+    assert fingerprint("a.dist-info/RECORD", "1") == fingerprint("a.dist-info/RECORD", "2")
 
 
 def test_no_record_and_half_a_record_are_told_apart_from_an_empty_one(tmp_path) -> None:
