@@ -21,7 +21,8 @@ from build_hooks.assembly.assemble import assemble
 from build_hooks.bases import cache, choice
 from build_hooks.bases.index import published
 from build_hooks.bases.wheel import from_wheel
-from build_hooks.errors import BaseError, BuildError, LockError
+from build_hooks.diffs.reader import parse
+from build_hooks.errors import BaseError, BuildError, LockError, refusal
 from build_hooks.files import sha256
 from build_hooks.outputs.lock import write as write_lock
 from build_hooks.project import Project
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
         return command(options)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        print(f"error: {refusal(error)}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -234,7 +237,11 @@ def _port(options: argparse.Namespace) -> int:
     queue = load(project.queue)
     places = [choice.named(name) for name in (options.old, options.new)]
     old, new = (_open(place, queue, options.wheels) for place in places)
-    carried = port(queue, old, new, project.trees(str(new.version)))
+    trees = project.trees(str(new.version))
+    if Path.cwd() == project.root:
+        # Shorter in the commands that are printed.
+        trees = trees.relative_to(project.root)
+    carried = port(queue, old, new, trees)
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
     release = final(new.version)
@@ -254,16 +261,15 @@ def _refresh(options: argparse.Namespace) -> int:
     chosen = [_patch(queue, name).id for name in options.ids] or [p.id for p in queue.patches]
     only = _supported(options.release, queue) if options.release else None
     for name in chosen:
-        releases = [only] if only else [v.release for v in _patch(queue, name).variants]
-        for release in releases:
-            patch = _patch(queue, name)
+        patch = _patch(queue, name)
+        for release in [only] if only else [variant.release for variant in patch.variants]:
             base = _open(release, queue, options.wheels)
             text = refresh(queue, patch, base, options.tree)
             file, done = write_variant(queue, patch, release, text)
             print(f"{project.shown(file)}: {done}")
-            if len(releases) > 1:
-                # A newer variant leaves out what this one says now.
-                queue = load(project.queue)
+            # A newer variant leaves out what this one says now.
+            patch = patch.with_variant(release, parse(text.encode()) if text else ())
+            queue = queue.with_patch(patch)
     return 0
 
 
@@ -298,7 +304,7 @@ def _docs(options: argparse.Namespace) -> int:
     for path in pages.stale(made, project):
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(made[path], encoding="utf-8")
+            path.write_bytes(made[path])
         else:
             path.unlink()
         print(f"{project.shown(path)}: {'written' if path in made else 'removed'}")

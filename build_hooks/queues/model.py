@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,6 +129,14 @@ class Patch:
         end = self.ends.get(path)
         return end is not None and since < end <= final(release)
 
+    def with_variant(self, release: Version, files: tuple[FileDiff, ...]) -> Patch:
+        """Return the patch with another variant for a release; with none, if it has no files."""
+        variants = [variant for variant in self.variants if variant.release != release]
+        if files:
+            variants.append(Variant(release, files))
+        ordered = sorted(variants, key=lambda variant: variant.release)
+        return replace(self, variants=tuple(ordered))
+
     def reason(self, release: Version) -> str:
         """Tell why the patch is not needed for a release: its own entry, else the one before."""
         older = [known for known in self.not_needed if known <= final(release)]
@@ -143,6 +151,11 @@ class Queue:
     releases: tuple[Version, ...]
     revision: int
     patches: tuple[Patch, ...]
+
+    def with_patch(self, patch: Patch) -> Queue:
+        """Return the queue with another patch in place of the one of that id."""
+        patches = (patch if known.id == patch.id else known for known in self.patches)
+        return replace(self, patches=tuple(patches))
 
     def variant_file(self, patch: str, release: Version) -> Path:
         """Return where a patch's variant for a release lies, or would lie."""

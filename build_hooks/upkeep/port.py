@@ -11,7 +11,12 @@ from build_hooks.assembly.tree import Tree
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
 from build_hooks.upkeep.merge import merge
-from build_hooks.upkeep.refresh import patched_files, variant_text, write_variant
+from build_hooks.upkeep.refresh import (
+    end_them,
+    patched_files,
+    variant_text,
+    write_variant,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +54,9 @@ def port(queue: Queue, old: Base, new: Base, scratch: Path) -> list[Carried]:
             carried.append(Carried(patch.id, outcomes.NOT_NEEDED, patch.reason(new.version)))
         elif apply_patch(patch, target, [], present=False):
             carried.append(Carried(patch.id, outcomes.APPLIED))
+        elif source is None:
+            remark = f"{old.version} does not need it, so there is nothing to merge: write its diff"
+            carried.append(Carried(patch.id, outcomes.CONFLICT, remark))
         else:
             merged = _merge_all(changed, before, target)
             carried.append(_settle(queue, patch, merged, target, scratch))
@@ -88,13 +96,17 @@ def _settle(
         again = f"python -m build_hooks refresh {patch.id} --release {release} --tree {home}"
         gone = [p for p, (_, left) in merged.items() if left and target.current(p) is None]
         lacks = f"{release} has no {', '.join(gone)}; " if gone else ""
-        remark = f"{lacks}resolve the markers below {home}, then run: {again}"
+        remark = f"{lacks}resolve the markers below {home}, then run:\n{again}"
         return Carried(patch.id, outcomes.CONFLICT, remark)
     contents = {path: content for path, (content, _) in merged.items()}
     if all(content == target.current(path) for path, content in contents.items()):
         remark = "end the patch: narrow `vllm`, give the reason"
         return Carried(patch.id, outcomes.UPSTREAM, remark)
-    text = variant_text(patch, contents, target)
+    text, left = variant_text(patch, contents, target)
     file, _ = write_variant(queue, patch, release, text)
     target.write(patch.id, contents, dict.fromkeys(contents, release))
-    return Carried(patch.id, outcomes.PORTED, f"wrote {file.name}; review it, then lock")
+    wrote = f"wrote {file.name}; review it, then lock"
+    if left:
+        told = f"{release} has what it does to {', '.join(left)}: {end_them(left, release)}"
+        return Carried(patch.id, outcomes.UPSTREAM, f"{told}; {wrote}" if text else told)
+    return Carried(patch.id, outcomes.PORTED, wrote)

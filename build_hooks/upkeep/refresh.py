@@ -15,7 +15,7 @@ from build_hooks.releases import final
 from build_hooks.upkeep.merge import refuse_markers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from packaging.version import Version
@@ -63,7 +63,14 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
     refuse_markers(contents)
     if all(content == state.current(path) for path, content in contents.items()):
         raise BuildError(f"{patch.id} changes nothing in vLLM {base.version}")
-    return variant_text(patch, contents, state)
+    text, left = variant_text(patch, contents, state)
+    if left:
+        release = final(base.version)
+        raise BuildError(
+            f"{patch.id} no longer changes files that it changed before {release}. If that is "
+            f"meant, {end_them(left, release)}, then run this again."
+        )
+    return text
 
 
 def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, bytes]:
@@ -87,7 +94,7 @@ def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, byte
     return contents
 
 
-def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str:
+def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> tuple[str, list[str]]:
     """Write the variant of a patch for the tree's release: what older variants do not say.
 
     Args:
@@ -96,24 +103,33 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str
         tree: The files as the earlier patches leave them.
 
     Returns:
-        The diffs, file by file; empty if older variants have them all.
+        The diffs, file by file, empty if older variants have them all; and the files that older
+        variants change, but this one does not.
 
     Raises:
-        BuildError: if no diff can tell a change, or a file is left out that older variants change.
+        BuildError: if no diff can tell a change.
     """
-    release = final(tree.base.version)
-    before = patch.inherited(release)
+    before = patch.inherited(tree.base.version)
     older = {file.path: file for file in before.files} if before else {}
-    _refuse_left_out(patch, [path for path in older if path not in contents], str(release))
-    texts = []
+    texts = {}
     for path, content in sorted(contents.items()):
         try:
-            text = make(path, tree.current(path), content)
+            texts[path] = make(path, tree.current(path), content)
         except DiffError as error:
             raise BuildError(f"these changes are none a patch can make: {error}") from error
-        if text and not (path in older and parse(text.encode())[0].same_change(older[path])):
-            texts.append(text)
-    return "".join(texts)
+    left = [path for path in older if not texts.get(path)]
+    new = [
+        text
+        for path, text in texts.items()
+        if text and not (path in older and parse(text.encode())[0].same_change(older[path]))
+    ]
+    return "".join(new), left
+
+
+def end_them(paths: Sequence[str], release: Version) -> str:
+    """Say how a patch stops changing files; else older variants of them would still be applied."""
+    lines = ", ".join(f'"{path}" = "{release}"' for path in paths)
+    return f"add below [ends] in its patch.toml: {lines}"
 
 
 def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tuple[Path, str]:
@@ -127,13 +143,3 @@ def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tu
     if not same:
         file.write_text(text, encoding="utf-8")
     return file, "unchanged" if same else "written"
-
-
-def _refuse_left_out(patch: Patch, paths: list[str], release: str) -> None:
-    """Refuse to leave a file out in silence: an older variant of it would still be applied."""
-    if paths:
-        lines = "\n".join(f'  "{path}" = "{release}"' for path in paths)
-        raise BuildError(
-            f"{patch.id} no longer changes files that it changed before {release}. If that is "
-            f"meant, say so in its patch.toml, then run this again:\n  [ends]\n{lines}"
-        )

@@ -22,7 +22,7 @@ def origins() -> dict[str, str | None]:
     for name in manifest.load_manifest().modules:
         try:
             found[name] = str(importlib.import_module(name).__file__)
-        # A module for another platform, or for kernels that vLLM has for other CPUs only.
+        # A module for another platform, or for another kind of CPU.
         except (ImportError, AttributeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             found[name] = None
@@ -30,7 +30,7 @@ def origins() -> dict[str, str | None]:
 
 
 def attempt(call: object) -> str | None:
-    """Call and return the exception it ends in."""
+    """Call a function; return its exception as text, None without one."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

