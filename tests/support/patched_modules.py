@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Collection
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -51,16 +52,16 @@ def look(found: dict[str, str | None]) -> dict[str, object]:
     }
 
 
-def infos() -> dict[str, dict[str, object]]:
+def infos(modules: Collection[str]) -> dict[str, dict[str, object]]:
+    """Return what vLLM records about the model classes in some modules."""
     from vllm import ModelRegistry
 
-    patched = manifest.load_manifest().modules
     return {
         architecture: dataclasses.asdict(
             vllm_internals.model_class_information(model.load_model_cls())
         )
         for architecture, model in ModelRegistry.models.items()
-        if getattr(model, "module_name", None) in patched
+        if getattr(model, "module_name", None) in modules
     }
 
 
@@ -69,7 +70,7 @@ def main() -> dict[str, object]:
     if arguments["bypassed"]:
         sys.meta_path.insert(0, PathFinder)
     result = look(origins())
-    result["infos"] = infos()
+    result["infos"] = infos(result["origins"])
     result["error"] = attempt(vllm_internals.load_general_plugins)
     if arguments["registry"]:
         result["registry"] = look(vllm_internals.run_in_registry_process(origins))
