@@ -183,6 +183,7 @@ def test_a_page_says_why_there_is_logic_in_the_diff(fresh: Small) -> None:
     once = "+    x = float(x)\n"
     diff = stand_in.PATCHES["sqrt"]["0.25.0"].replace("+4,3", "+4,13").replace(once, 11 * once)
     stand_in.write_patch(fresh.queue, "sqrt", {"0.25.0": diff}, logic="It is long.")
+    fresh.lock(*stand_in.RELEASES)
     write(fresh)
     assert "\n## Logic in the diff\n\nIt is long.\n" in page(fresh, "sqrt")
 
