@@ -30,7 +30,7 @@ class DirectoryBase:
     pristine: bool
     dist_info: Path | None
     # What is held against a lock has to be what is patched: each file is read once.
-    _kept: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
+    _read: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -39,9 +39,9 @@ class DirectoryBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one file below the directory, as ``Base.read`` says."""
-        if path not in self._kept:
-            self._kept[path] = _file(self.root / path)
-        return self._kept[path]
+        if path not in self._read:
+            self._read[path] = _file(self.root / path)
+        return self._read[path]
 
     def licence(self) -> bytes | None:
         """Return the licence of the distribution, or of the checkout; None if there is none."""

@@ -33,7 +33,7 @@ class WheelBase:
     # Kept open: reading the directory of a wheel of 300 MB costs more than all else.
     archive: zipfile.ZipFile
     # What is held against a lock has to be what is patched: each member is read once.
-    _kept: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
+    _read: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -47,9 +47,9 @@ class WheelBase:
 
     def read(self, path: str) -> bytes | None:
         """Read one member of the wheel, as ``Base.read`` says."""
-        if path not in self._kept:
-            self._kept[path] = _member(self.archive, path, self.path)
-        return self._kept[path]
+        if path not in self._read:
+            self._read[path] = _member(self.archive, path, self.path)
+        return self._read[path]
 
     def licence(self) -> bytes | None:
         """Return the licence in the wheel's metadata; None if there is none."""

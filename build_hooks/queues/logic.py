@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = "vllm_nemo"
 _PARENTS = (_PACKAGE, f"{_PACKAGE}.patches", f"{_PACKAGE}.patches.shared")
+# As many lines as a hook may add to one file. A diff that adds more carries logic.
+HOOK = 10
 
 
 def check(patch: Patch, home: str, package: Path) -> Iterator[Problem]:
@@ -61,6 +63,31 @@ def check(patch: Patch, home: str, package: Path) -> Iterator[Problem]:
                 yield Problem(f"{home}{variant.release}.patch", "", f"{file.path} {fault}")
     if patch.module and not used:
         yield Problem(toml, "module", f"no diff uses {patch.module}")
+
+
+def large(patch: Patch, home: str) -> Iterator[Problem]:
+    """Find diffs that carry logic without a reason, and a reason without such a diff.
+
+    Args:
+        patch: The patch.
+        home: Its directory, as messages name it; ends with a slash.
+
+    Yields:
+        A problem for each diff of one file that adds more than ``HOOK`` lines.
+    """
+    found = [
+        (variant.release, file.path, added)
+        for variant in patch.variants
+        for file in variant.files
+        if (added := sum(1 for h in file.hunks for _ in _added(h.old, h.new))) > HOOK
+    ]
+    for release, path, added in () if patch.logic else found:
+        message = f"adds {added} lines to {path}; a hook adds {HOOK} at most: move the logic to"
+        message += " the patch's module, or say under 'logic' in patch.toml why it has to be here"
+        yield Problem(f"{home}{release}.patch", "", message)
+    if patch.logic and not found:
+        message = f"is not needed: no diff adds more than {HOOK} lines to a file"
+        yield Problem(f"{home}patch.toml", "logic", message)
 
 
 def strays(patches: Sequence[Patch], package: Path) -> Iterator[Problem]:

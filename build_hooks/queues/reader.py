@@ -145,6 +145,7 @@ def _patch(
     if len(problems) == before and releases:
         problems += _check(patch, file, releases)
         problems += logic.check(patch, f"patches/{name}/", directory / "vllm_nemo")
+        problems += logic.large(patch, f"patches/{name}/")
     return patch if len(problems) == before else None
 
 

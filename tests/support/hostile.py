@@ -16,17 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from harness import engine
 
 # Nobody, on every Linux.
 NOBODY = 65534
-# Inherited settings that could change what an interpreter or an installer does.
-_SCRUBBED = ("NRL_", "VLLM_", "PYTHON", "PIP_", "UV_", "VIRTUAL_ENV", "SOURCE_DATE_EPOCH")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without what could change what a test shows."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
-    return {**inherited, **(extra or {})}
+    return engine.variables(*engine.INSTALLERS, **(extra or {}))
 
 
 def run(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from harness import engine
 
 from tests.support import stand_in
 from tests.support.project import write_locks
@@ -17,8 +18,6 @@ from tests.support.project import write_locks
 ROOT = Path(__file__).parent.parent.parent
 _FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
 _ACTIVATION = ("overlay/vllm_nemo.pth", "overlay/vllm_nemo.start")
-# Inherited settings that could change what a build does.
-_SCRUBBED = ("NRL_", "HATCH_", "PYTHON", "VIRTUAL_ENV", "SOURCE_DATE_EPOCH", "TZ", "LC_")
 
 
 @dataclasses.dataclass
@@ -57,11 +56,10 @@ class Tree:
         umask: int = -1,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the tree; the base is the stand-in's newest wheel, or as given."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         setting = {"NRL_VLLM_BASE": str(self.wheel() if base is None else base)}
         return subprocess.run(
             command,
-            env={**inherited, **setting, **(env or {})},
+            env=engine.variables(**{**setting, **(env or {})}),
             cwd=self.root,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -20,9 +20,10 @@ UNLOCKED = "unlocked"
 PORTED = "ported"
 UPSTREAM = "upstream"
 
-# What an interpreter runs.
+# What an interpreter runs, one word a patch: the first two have the patch's effect.
 SERVED = "served"
 IN_VLLM = "in vLLM itself"
 UNNEEDED = "not needed"
 NOT_SERVED = "NOT SERVED"
 UNKNOWN = "UNKNOWN"
+IN_EFFECT = (SERVED, IN_VLLM)

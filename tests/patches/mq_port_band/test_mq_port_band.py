@@ -12,10 +12,6 @@ HERE = Path(__file__).parent
 BAND = free_band("queues")
 QUEUE_PORTS = [*range(BAND + 64, BAND + 100), *range(BAND, BAND + 32)]
 
-# Releases in which a queue's port is probed first and bound later; the others let the kernel
-# choose, and leave the band.
-PROBE = ("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1")
-
 PROCESSES, QUEUES = 8, 4
 GATED = {
     "processes": PROCESSES,
@@ -27,19 +23,13 @@ GATED = {
 VOLUME = {**GATED, "gated": False, "trials": 20}
 IPV6 = {**VOLUME, "address": "::1", "trials": 5}
 
-IN_THE_BAND = (
-    "free",
-    "occupied",
-    "occupied everywhere",
-    "reserved",
-    "last",
-    "master",
-    "master elsewhere",
-    "ipv6",
-    "ipv6 occupied",
-    "ipv6 held on ipv4",
-)
-BY_THE_KERNEL = ("exhausted", "master has the rest", "unset", "zero", "kubernetes")
+IN_THE_BAND = ("free", "reserved", "master", "ipv6")
+BY_THE_KERNEL = ("exhausted", "unset", "kubernetes")
+
+
+def probes(vllm_env):
+    """Tell whether stock vLLM probes a port and binds it later; since 0.28.0 the kernel chooses."""
+    return not vllm_env.at_least("0.28.0")
 
 
 def race(vllm_env, *, overlay):
@@ -67,7 +57,7 @@ def ports(trials):
 
 def test_stock_loses_the_race_or_leaves_the_band(vllm_env):
     rounds = race(vllm_env, overlay=False)
-    if vllm_env.release in PROBE:
+    if probes(vllm_env):
         for trial in rounds["gated"]:
             assert len(trial["errors"]) >= QUEUES, "of those told the same port one has got it"
             assert all("Address already in use" in error for error in trial["errors"])
@@ -89,7 +79,7 @@ def test_no_process_fails_and_every_message_arrives(vllm_env, name):
 def test_stock_in_the_same_situations(vllm_env):
     cases = ("free", "exhausted", "kubernetes")
     found = edges(vllm_env, overlay=False, only=cases)
-    if vllm_env.release in PROBE:
+    if probes(vllm_env):
         assert found["exhausted"]["port"] >= BAND + 100, "the next engine's"
         assert found["kubernetes"]["error"][0] == "ValueError"
     else:
@@ -111,9 +101,8 @@ def test_in_the_band(vllm_env, name):
 
 
 def test_the_only_port_left_is_found(vllm_env):
-    found = edges(vllm_env, overlay=True)
-    assert found["last"]["port"] == QUEUE_PORTS[-1]
-    assert found["reserved"]["port"] == QUEUE_PORTS[-1], "reserved ports are not free"
+    """The others are bound but not listened on, which a bind with SO_REUSEADDR would not notice."""
+    assert edges(vllm_env, overlay=True)["reserved"]["port"] == QUEUE_PORTS[-1]
 
 
 def test_ports_of_the_data_parallel_master_are_left_alone(vllm_env):
@@ -124,21 +113,11 @@ def test_ports_of_the_data_parallel_master_are_left_alone(vllm_env):
 def test_by_the_kernel(vllm_env, name):
     outcome = edges(vllm_env, overlay=True)[name]
     assert outcome["port"] not in range(BAND, BAND + 100)
-    # One for what an operator has to know; none where the kernel's choice was asked for.
-    assert len(outcome["warnings"]) == (0 if name in ("unset", "zero") else 1)
+    # One warning if something is wrong; none if the kernel's choice was asked for.
+    assert len(outcome["warnings"]) == (0 if name == "unset" else 1)
 
 
-def test_the_band_ends_with_the_ports(vllm_env):
-    outcome = edges(vllm_env, overlay=True)["past the end"]
-    assert 65535 - 70 <= outcome["port"] <= 65535
-    assert outcome["warnings"] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "address"),
-    [("foreign address", "192.0.2.77"), ("not an address", "nowhere.invalid")],
-)
-def test_another_error_is_raised_at_once(vllm_env, name, address):
-    outcome = edges(vllm_env, overlay=True)[name]
-    assert address in outcome["error"][2]
+def test_another_error_is_raised_at_once(vllm_env):
+    outcome = edges(vllm_env, overlay=True)["foreign address"]
+    assert "192.0.2.77" in outcome["error"][2]
     assert outcome["warnings"] == []

@@ -1,4 +1,4 @@
-"""Scenario: every import of ``openai`` in vLLM against the client that is installed.
+"""Scenario: look up every import of ``openai`` in vLLM in the client that is installed.
 
 All files of the package are read, as this process would load them (the overlay's copy where the
 overlay serves one), and each name that they import from ``openai`` is looked up. Then the modules
@@ -16,6 +16,8 @@ import json
 import os
 import sys
 from pathlib import Path
+
+from tests.support import vllm_internals
 
 MODULES = (
     "vllm.entrypoints.llm",
@@ -56,19 +58,18 @@ def is_missing(module: str, name: str | None) -> bool:
 
 def ours() -> dict:
     """What the overlay's own functions make of this client."""
-    from vllm.exceptions import VLLMValidationError
-    from vllm_nemo import openai_compat
+    from vllm_nemo.patches import openai_namespace_tool
 
-    tool = openai_compat.namespace_tool()
+    tool = openai_namespace_tool.namespace_tool()
     refused = {}
     for kind in ("function", "namespace", "shell", "no such type"):
         try:
-            openai_compat.refuse_unknown_tools({"tools": [{"type": kind}]})
-        except VLLMValidationError as error:
+            openai_namespace_tool.refuse_unknown_tools({"tools": [{"type": kind}]})
+        except vllm_internals.VLLMValidationError as error:
             refused[kind] = str(error)
     return {
         "tool": f"{tool.__module__}.{tool.__qualname__}",
-        "known": sorted(openai_compat.known_tools()),
+        "known": sorted(openai_namespace_tool.known_tools()),
         "refused": refused,
     }
 
