@@ -10,7 +10,7 @@ from tests.support.radio.scenarios import TORCHVISION_STUB
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-SCENARIO = Path(__file__).parents[1] / "support" / "patched_modules.py"
+SCENARIO = Path(__file__).parent / "patched_modules.py"
 
 
 def test_what_is_served_imports(other_env: Environment) -> None:

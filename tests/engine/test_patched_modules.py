@@ -12,7 +12,7 @@ from tests.support.radio.scenarios import TORCHVISION_STUB
 if TYPE_CHECKING:
     from tests.support.environment import Environment, Outcome
 
-SCENARIO = Path(__file__).parents[1] / "support" / "patched_modules.py"
+SCENARIO = Path(__file__).parent / "patched_modules.py"
 
 
 def run(vllm_env: Environment, *, overlay: bool = True, bypassed: bool = False) -> Outcome:

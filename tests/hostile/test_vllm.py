@@ -12,7 +12,7 @@ from tests.support.environment import ROOT
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-SCENARIO = ROOT / "tests" / "support" / "patched_modules.py"
+SCENARIO = ROOT / "tests" / "engine" / "patched_modules.py"
 ARGUMENTS = {"bypassed": False, "registry": False}
 
 

@@ -60,7 +60,10 @@ class Cluster:
     def start(
         self, address: str, environment: installed.Interpreter, env: Mapping[str, str] | None = None
     ) -> None:
-        """Start a node; the first one is the head."""
+        """Start a node and wait until it is up; the first one is the head.
+
+        One at a time: each takes ports that it found free a moment before, as its neighbours do.
+        """
         role = ["--address", self.address]
         if not self.nodes:
             role = ["--head", "--port", self.address.split(":")[1], "--include-dashboard=false"]
@@ -80,15 +83,11 @@ class Cluster:
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 (pytest has one thread)
             )
-
-    def wait(self) -> None:
-        """Wait until every node that was started is up."""
         deadline = time.monotonic() + START_SECONDS
-        for address, process in self.nodes.items():
-            while "Ray runtime started" not in (text := self._log(address).read_text()):
-                assert process.poll() is None, text
-                assert time.monotonic() < deadline, text
-                time.sleep(0.1)
+        while "Ray runtime started" not in (text := self._log(address).read_text()):
+            assert self.nodes[address].poll() is None, text
+            assert time.monotonic() < deadline, text
+            time.sleep(0.1)
 
     def _log(self, address: str) -> Path:
         return self.directory / f"{address}.log"
@@ -185,9 +184,7 @@ def cluster(environments: Environments) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
         cluster.start(ADDRESSES[0], environments.good)
-        cluster.wait()
         cluster.start(ADDRESSES[1], environments.good)
-        cluster.wait()
         yield cluster
     finally:
         cluster.close()

@@ -43,7 +43,6 @@ def broken(cluster: Cluster, environments: Environments) -> Asked:
     cluster.start(BARE, environments.bare)
     cluster.start(OFF, environments.good, {"NRL_VLLM_OVERLAY": "off"})
     cluster.start(OTHER, environments.other)
-    cluster.wait()
     return Asked(cluster, environments.good, ["--json"])
 
 
