@@ -32,6 +32,7 @@ from build_hooks.shared import outcomes, tables
 from build_hooks.upkeep import lint, pages, status
 from build_hooks.upkeep.port import port
 from build_hooks.upkeep.refresh import refresh, write_variant
+from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -232,7 +233,7 @@ def _port(options: argparse.Namespace) -> int:
     if release not in queue.releases:
         hint = f"Add {release} to `releases` in overlay/series.toml before you refresh or lock."
         print(hint, file=sys.stderr)
-    unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM)
+    unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM, outcomes.DECISION, outcomes.NO_SOURCE)
     return 1 if any(c.outcome in unsettled for c in carried) else 0
 
 
@@ -245,17 +246,35 @@ def _refresh(options: argparse.Namespace) -> int:
     chosen = [_patch(queue, name).id for name in options.ids] or [p.id for p in queue.patches]
     only = _release(options.release) if options.release else None
     for name in chosen:
-        releases = [only] if only else [v.release for v in _patch(queue, name).variants]
-        for release in releases:
-            patch = _patch(queue, name)
-            base = _open(str(release), queue, options.wheels)
-            text = refresh(queue, patch, base, options.tree)
-            file, done = write_variant(queue, patch, release, text)
-            print(f"{project.shown(file)}: {done}")
-            if len(releases) > 1:
-                # A newer variant leaves out what this one says now.
-                queue = load(project.queue)
+        for release in [only] if only else [v.release for v in _patch(queue, name).variants]:
+            tree = PatchTree(options.tree) if options.tree else None
+            _refresh_one(options, name, release, tree)
+    if options.tree and only:
+        _refresh_later(options, chosen[0], only)
     return 0
+
+
+def _refresh_one(
+    options: argparse.Namespace, name: str, release: Version, tree: PatchTree | None
+) -> None:
+    project: Project = options.project
+    # Read anew each time: a newer variant leaves out what an older one says now.
+    queue = load(project.queue)
+    patch = _patch(queue, name)
+    base = _open(str(release), queue, options.wheels)
+    text = refresh(queue, patch, base, tree, project.trees(str(release)))
+    file, done = write_variant(queue, patch, release, text)
+    print(f"{project.shown(file)}: {done}")
+
+
+def _refresh_later(options: argparse.Namespace, name: str, release: Version) -> None:
+    """Write the later patches of a port again, on top of the one that has just been resolved."""
+    queue = load(options.project.queue)
+    after = queue.patches.index(_patch(queue, name)) + 1
+    for patch in queue.patches[after:]:
+        tree = PatchTree(options.project.trees(str(release)) / patch.id)
+        if tree.remembers and queue.variant_file(patch.id, release).exists():
+            _refresh_one(options, patch.id, release, tree)
 
 
 def _show(options: argparse.Namespace) -> int:

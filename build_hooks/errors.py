@@ -57,7 +57,8 @@ class Conflict:
     """One place at which a patch does not apply.
 
     ``hunk`` counts from 1 within the file; 0 stands for the file as a whole. ``detail`` is further
-    text of several lines: the nearest lines of the base, or a compiler's message.
+    text of several lines: the nearest lines of the base, or a compiler's message. ``other`` is the
+    earlier patch that stands against this one; empty where the base does.
     """
 
     patch: str
@@ -66,6 +67,7 @@ class Conflict:
     hunk: int
     message: str
     detail: str = ""
+    other: str = ""
 
     def __str__(self) -> str:
         hunk = f", hunk {self.hunk}" if self.hunk else ""
@@ -75,13 +77,19 @@ class Conflict:
 
 
 class ConflictError(BuildError):
-    """Patches that do not apply to a base; all conflicts are listed at once."""
+    """Patches that do not apply to a base; all conflicts are listed at once.
+
+    Args:
+        base: What the base is called.
+        conflicts: Every conflict.
+        hint: What to run next; empty where the conflicts say it.
+    """
 
     def __init__(self, base: str, conflicts: Sequence[Conflict], hint: str) -> None:
         self.conflicts = tuple(conflicts)
         lines = [f"{_count(len(conflicts), 'conflict')} with {base}; nothing was built:"]
         lines += [f"  {conflict}" for conflict in conflicts]
-        lines.append(hint)
+        lines += [hint] if hint else []
         super().__init__("\n".join(lines))
 
 

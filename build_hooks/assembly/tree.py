@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import FileDiff
+from build_hooks.diffs.owners import Clash, Ownership
+from build_hooks.diffs.reader import parse
+from build_hooks.diffs.writer import make
 from build_hooks.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from build_hooks.bases.base import Base
 
@@ -36,6 +39,25 @@ class Module:
         return self.path.endswith("/__init__.py")
 
 
+@dataclass(frozen=True)
+class Change:
+    """What a patch made of one file: its diff, the content, by how much each hunk had moved."""
+
+    file: FileDiff
+    content: bytes
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: str, before: bytes | None, after: bytes) -> Change:
+        """Describe a change of which only the outcome is known.
+
+        Raises:
+            DiffError: if no patch could make it.
+        """
+        (file,) = parse(make(path, before, after).encode())
+        return cls(file, *apply(file, before))
+
+
 class Tree:
     """The base's files as the patches applied so far leave them."""
 
@@ -44,6 +66,7 @@ class Tree:
         self._stock: dict[str, bytes | None] = {}
         # For each file, its content after each patch that changed it.
         self._history: dict[str, list[tuple[str, str, bytes]]] = {}
+        self._owned: dict[str, Ownership] = {}
 
     def stock(self, path: str) -> bytes | None:
         """Return a file as the base has it."""
@@ -56,10 +79,30 @@ class Tree:
         history = self._history.get(path)
         return history[-1][2] if history else self.stock(path)
 
-    def write(self, patch: str, variant: str, contents: Mapping[str, bytes]) -> None:
+    def owners(self, path: str) -> list[str | None]:
+        """Return, for each line of a file, the patch that put it in; None for the base's own."""
+        return self._ownership(path).owners
+
+    def undone(self, patch: str, amends: Collection[str], change: Change) -> list[Clash]:
+        """Find the lines in which a patch's change of a file undoes an earlier patch."""
+        owned = self._ownership(change.file.path)
+        return owned.apply(change.file, change.offsets, patch, amends)[1]
+
+    def write(self, patch: str, variant: str, changes: Iterable[Change]) -> None:
         """Take over what a patch makes of its files."""
-        for path, content in contents.items():
-            self._history.setdefault(path, []).append((patch, variant, content))
+        for change in changes:
+            path = change.file.path
+            owned, _ = self._ownership(path).apply(change.file, change.offsets, patch)
+            self._owned[path] = owned
+            self._history.setdefault(path, []).append((patch, variant, change.content))
+
+    def _ownership(self, path: str) -> Ownership:
+        return self._owned.get(path) or Ownership(self.stock(path))
+
+    def last_writer(self, path: str) -> str:
+        """Return the patch that changed a file last; empty if none has."""
+        history = self._history.get(path)
+        return history[-1][0] if history else ""
 
     def displaced_by(self, file: FileDiff, hunk: int) -> str | None:
         """Name the earlier patch whose change has taken a hunk's place away."""

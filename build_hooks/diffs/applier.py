@@ -36,8 +36,19 @@ class MisfitError(ValueError):
         super().__init__("; ".join(misfit.message for misfit in misfits))
 
 
-def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]]:
-    """Apply one file's hunks; return the new content and each hunk's offset in lines.
+def apply(
+    diff: FileDiff, content: bytes | None, owners: Sequence[str | None] = ()
+) -> tuple[bytes, tuple[int, ...]]:
+    """Apply one file's hunks.
+
+    Args:
+        diff: The change.
+        content: The file; None where there is none.
+        owners: For each line of the file, the patch that put it in; an error that shows lines
+            names it. Empty where nobody knows.
+
+    Returns:
+        The new content, and by how many lines each hunk had moved.
 
     Raises:
         MisfitError: if the file is missing (or there already, for a new one), or if any hunk's old
@@ -59,7 +70,11 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
         if not found:
             place = _nearest(lines, hunk)
             misfits.append(
-                Misfit(number, f"not found; nearest is line {place + 1}", _show(lines, hunk, place))
+                Misfit(
+                    number,
+                    f"not found; nearest is line {place + 1}",
+                    _show(lines, hunk, place, owners),
+                )
             )
         elif len(found) > 1:
             at = ", ".join(str(place + 1) for place in found)
@@ -121,11 +136,15 @@ def _nearest(lines: Sequence[bytes], hunk: Hunk) -> int:
     return max(best, 0)
 
 
-def _show(lines: Sequence[bytes], hunk: Hunk, place: int) -> str:
+def _show(lines: Sequence[bytes], hunk: Hunk, place: int, owners: Sequence[str | None]) -> str:
     window = lines[place : place + len(hunk.old)]
+    by = owners[place : place + len(hunk.old)] or [None] * len(window)
     shown = difflib.unified_diff(
         [_readable(line) for line in hunk.old],
-        [_readable(line) for line in window],
+        [
+            _readable(line) + (f"  <- {who}" if who else "")
+            for line, who in zip(window, by, strict=True)
+        ],
         "expected by the patch",
         f"base, line {place + 1}",
         n=len(hunk.old),

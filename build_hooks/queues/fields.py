@@ -76,9 +76,9 @@ class Fields:
             self._fault(field, "must be 1 or more")
         return value
 
-    def strings(self, field: str) -> list[str]:
+    def strings(self, field: str, *, required: bool = True) -> list[str]:
         """Read a list of texts."""
-        value = self._get(field, list, "a list of strings")
+        value = self._get(field, list, "a list of strings", required=required)
         if not all(isinstance(item, str) for item in value):
             self._fault(field, "must be a list of strings")
             return []

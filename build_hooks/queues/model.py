@@ -74,6 +74,7 @@ class Patch:
         id: The name of its directory.
         module: The module of the run-time package that has its logic; empty if it needs none.
         vllm: The range of releases that need it.
+        amends: Earlier patches that it may undo.
         ends: Files that it no longer changes, and since which release.
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
@@ -89,6 +90,7 @@ class Patch:
     module: str
     logic: str
     upstream: tuple[Upstream, ...]
+    amends: tuple[str, ...]
     ends: Mapping[str, Version]
     not_needed: Mapping[Version, str]
     notes: Mapping[Version, str]
@@ -97,6 +99,11 @@ class Patch:
     def needed(self, release: Version) -> bool:
         """Tell whether a release, or a build that is newer than one, lies in the patch's range."""
         return self.vllm.contains(final(release), prereleases=True)
+
+    def changes(self, path: str, release: Version) -> bool:
+        """Tell whether the patch has not stopped changing a file by a release."""
+        end = self.ends.get(path)
+        return end is None or final(release) < end
 
     def diff(self, release: Version) -> ReleaseDiff | None:
         """Put the patch's diff for a release together; None if no variant serves it."""

@@ -64,6 +64,7 @@ def load(directory: Path) -> Queue:
         if _ID.fullmatch(name) and (directory / "patches" / name).is_dir()
     ]
     whole = tuple(patch for patch in patches if patch is not None)
+    problems += _check_amends(whole)
     if not problems:
         problems += logic.strays(whole, directory / "vllm_nemo")
     if problems:
@@ -129,6 +130,7 @@ def _patch(
         ),
         logic=table.text("logic", required=False),
         upstream=table.upstream("upstream"),
+        amends=tuple(table.strings("amends", required=False)),
         ends=table.ends("ends"),
         not_needed=table.by_release("not-needed"),
         notes=table.by_release("notes"),
@@ -194,6 +196,17 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
     for path in patch.ends:
         if path not in changed:
             yield Problem(file, "ends", f"no variant changes {path}")
+
+
+def _check_amends(patches: Sequence[Patch]) -> Iterable[Problem]:
+    """Check that a patch amends only such as come before it."""
+    earlier: set[str] = set()
+    for patch in patches:
+        for other in patch.amends:
+            if other not in earlier:
+                message = f"{other!r} is no patch that comes before it"
+                yield Problem(f"patches/{patch.id}/patch.toml", "amends", message)
+        earlier.add(patch.id)
 
 
 def _check_variants(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.assemble import apply_patch
-from build_hooks.assembly.tree import Tree
+from build_hooks.assembly.assemble import apply_patch, undone_by
+from build_hooks.assembly.tree import Change, Tree
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import DiffError
-from build_hooks.diffs.reader import parse
-from build_hooks.diffs.writer import make
 from build_hooks.errors import BuildError, Conflict, ConflictError
 from build_hooks.releases import final
-from build_hooks.upkeep.merge import refuse_markers
+from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from packaging.version import Version
@@ -24,58 +22,57 @@ if TYPE_CHECKING:
     from build_hooks.queues.model import Patch, Queue, ReleaseDiff
 
 
-def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
+def refresh(queue: Queue, patch: Patch, base: Base, tree: PatchTree | None, trees: Path) -> str:
     """Write a patch's variant for one release afresh.
 
     Args:
         queue: The queue; the patches before this one are applied first.
         patch: The patch to write.
         base: The release to write it for.
-        tree: A directory with the changed ``vllm/...`` files; None takes what the diff makes.
+        tree: The changed files; None takes what the diff makes.
+        trees: Where a port to this release left its trees: an earlier patch that does not apply,
+            and has a tree there, is left out.
 
     Returns:
         The diff of each file that older variants do not have already; empty if they have all.
 
     Raises:
-        ConflictError: if this or an earlier patch does not apply.
+        ConflictError: if this or an earlier patch does not apply, or this one undoes another.
         BuildError: if a changed file still has conflict markers, or nothing is changed.
     """
     state = Tree(base)
-    conflicts: list[Conflict] = []
     for earlier in queue.patches[: queue.patches.index(patch)]:
+        conflicts: list[Conflict] = []
         if earlier.needed(base.version):
             apply_patch(earlier, state, conflicts, present=False)
-    if conflicts:
-        hint = "Mend the earlier patches first."
-        raise ConflictError(f"vLLM {base.version}", conflicts, hint)
+        if conflicts and not PatchTree(trees / earlier.id).remembers:
+            hint = "Mend the earlier patches first."
+            raise ConflictError(f"vLLM {base.version}", conflicts, hint)
     if tree is None:
         diff = patch.diff(base.version)
         if diff is None:
             raise BuildError(f"{patch.id} has no variant for vLLM {base.version}")
-        contents = patched_files(patch, diff, state)
+        contents = {change.file.path: change.content for change in changes_of(patch, diff, state)}
     else:
-        contents = {
-            path.relative_to(tree).as_posix(): path.read_bytes()
-            for path in sorted(tree.glob("vllm/**/*.py"))
-        }
-        if not contents:
-            raise BuildError(f"{tree} holds no vllm/...py")
-    refuse_markers(contents)
+        contents = tree.onto(state)
     if all(content == state.current(path) for path, content in contents.items()):
         raise BuildError(f"{patch.id} changes nothing in vLLM {base.version}")
+    undone = undoes(patch, described(contents, state), state)
+    if undone:
+        raise ConflictError(f"vLLM {base.version}", undone, "")
     return variant_text(patch, contents, state)
 
 
-def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, bytes]:
+def changes_of(patch: Patch, diff: ReleaseDiff, tree: Tree) -> list[Change]:
     """Return what a patch makes of the files it changes, without changing the tree.
 
     Raises:
         ConflictError: if it does not apply.
     """
-    contents = {}
+    changes = []
     for file in diff.files:
         try:
-            contents[file.path] = apply(file, tree.current(file.path))[0]
+            changes.append(Change(file, *apply(file, tree.current(file.path))))
         except MisfitError as error:
             variant = str(diff.variants[file.path])
             conflicts = [
@@ -84,7 +81,33 @@ def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, byte
             ]
             hint = "Mend it first: python -m build_hooks lint, status"
             raise ConflictError(f"vLLM {tree.base.version}", conflicts, hint) from error
-    return contents
+    return changes
+
+
+def described(contents: Mapping[str, bytes], tree: Tree) -> list[Change]:
+    """Describe changes of which only the outcome is known; files that did not change have none.
+
+    Raises:
+        BuildError: if no diff can tell a change.
+    """
+    try:
+        return [
+            Change.of(path, tree.current(path), content)
+            for path, content in sorted(contents.items())
+            if content != tree.current(path)
+        ]
+    except DiffError as error:
+        raise BuildError(f"these changes are none a patch can make: {error}") from error
+
+
+def undoes(patch: Patch, changes: Iterable[Change], tree: Tree) -> list[Conflict]:
+    """Find the lines in which a patch undoes an earlier one that it does not amend."""
+    release = str(final(tree.base.version))
+    return [
+        undone_by(patch.id, release, change.file.path, clash)
+        for change in changes
+        for clash in tree.undone(patch.id, patch.amends, change)
+    ]
 
 
 def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str:
@@ -105,15 +128,11 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str
     before = patch.inherited(release)
     older = {file.path: file for file in before.files} if before else {}
     _refuse_left_out(patch, [path for path in older if path not in contents], str(release))
-    texts = []
-    for path, content in sorted(contents.items()):
-        try:
-            text = make(path, tree.current(path), content)
-        except DiffError as error:
-            raise BuildError(f"these changes are none a patch can make: {error}") from error
-        if text and not (path in older and parse(text.encode())[0].same_change(older[path])):
-            texts.append(text)
-    return "".join(texts)
+    return "".join(
+        change.file.text.decode()
+        for change in described(contents, tree)
+        if change.file.path not in older or not change.file.same_change(older[change.file.path])
+    )
 
 
 def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tuple[Path, str]:

@@ -19,6 +19,10 @@ UNLOCKED = "unlocked"
 # What a port to another release makes of a patch; it may also be APPLIED, NOT_NEEDED or CONFLICT.
 PORTED = "ported"
 UPSTREAM = "upstream"
+# A module that the patch changes is gone: a person has to say what becomes of that.
+DECISION = "decision"
+# The release to port from does not need the patch, so there is nothing to merge.
+NO_SOURCE = "no source"
 
 # What an interpreter runs.
 SERVED = "served"
