@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import os
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 # Where another directory for the cache helps.
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -33,7 +34,7 @@ def cache_directory() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "vllm-nemo" / "wheels"
 
 
-def open_release(release: Version, queue: Queue) -> Base:
+def open_release(release: Version, queues: Stack) -> Base:
     """Open a release: its wheel if that lies in the cache, else its files if it is locked.
 
     Where the index does not let a wheel be read in parts, the user is told so, and it is fetched
@@ -42,10 +43,10 @@ def open_release(release: Version, queue: Queue) -> Base:
     Raises:
         BaseError: if it cannot be had, or is something other than what was locked.
     """
-    locked = lock.load(queue.directory, release)
+    locked = lock.load(queues.own.directory, release)
     base = None
     if locked is not None and _find(release, cache_directory()) is None:
-        base = _from_parts(release, locked)
+        base = _from_parts(release, locked, queues)
     if base is None:
         base = from_wheel(fetch_wheel(release, locked.wheels if locked else {}))
     if base.version != release:
@@ -53,13 +54,26 @@ def open_release(release: Version, queue: Queue) -> Base:
     return base
 
 
-def _from_parts(release: Version, locked: lock.Lock) -> Base | None:
+def _from_parts(release: Version, locked: lock.Lock, queues: Stack) -> Base | None:
+    stock = dict(locked.stock)
+    for queue in queues.queues[1:]:
+        theirs = lock.load(queue.directory, release)
+        stock = {**(theirs.stock if theirs else {}), **stock}
+    # Files that only queues without a lock read: nobody knows their hash.
+    further = {
+        file.path
+        for patch in queues.patches
+        if patch.needed(release) and (diff := patch.diff(release)) is not None
+        for file in diff.files
+        if file.path not in stock
+    }
+    locked = dataclasses.replace(locked, content={**locked.content, "stock": stock})
     # What it needs takes longer to import than a build from a wheel on disk.
     from build_hooks.bases.index import parts
 
     kept = cache_directory().with_name("files")
     try:
-        base, told = parts.read_locked(release, locked, kept)
+        base, told = parts.read_locked(release, locked, kept, further)
     except PartialFetchError as reason:
         print(f"vllm {release}: the whole wheel is fetched, for {reason}", file=sys.stderr)
         return None

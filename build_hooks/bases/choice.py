@@ -16,7 +16,7 @@ from build_hooks.releases import spell
 
 if TYPE_CHECKING:
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 INSTALLED: Final = "installed"
 # What a base on disk is told by, or a release.
@@ -64,18 +64,18 @@ def named(setting: str) -> Version | Path | str:
     )
 
 
-def open_place(place: Version | Path | str, queue: Queue) -> Base:
+def open_place(place: Version | Path | str, queues: Stack) -> Base:
     """Open a base; a release comes from the cache or from the package index.
 
     Args:
         place: What ``named`` returned.
-        queue: The queue, whose lock of a release says which files a build of it reads.
+        queues: The queues, whose locks of a release say which files a build of it reads.
 
     Raises:
         BaseError: if there is no such base, or it is not what it says it is.
     """
     if isinstance(place, Version):
-        return cache.open_release(place, queue)
+        return cache.open_release(place, queues)
     if isinstance(place, Path):
         return from_directory(place) if place.is_dir() else from_wheel(place)
     found = find_installed()

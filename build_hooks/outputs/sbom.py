@@ -13,16 +13,17 @@ from build_hooks.files import sha256
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from build_hooks.assembly.assemble import Overlay
+    from build_hooks.outputs.wheel import Content
     from build_hooks.queues.model import Patch, ReleaseDiff
 
 _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
-def dump(overlay: Overlay, version: str) -> str:
+def dump(content: Content) -> str:
     """Write the bill of materials of one overlay."""
+    overlay, version = content.overlay, content.identity.version
     base = overlay.base
-    content = {
+    data = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -35,6 +36,13 @@ def dump(overlay: Overlay, version: str) -> str:
                 "version": version,
                 "purl": f"pkg:pypi/vllm-nemo@{_quote(version)}",
                 "licenses": _LICENCES,
+                "properties": [
+                    {
+                        "name": f"vllm-nemo:queue:{queue.name}",
+                        "value": f"revision {queue.revision}, sha256 {queue.digest}",
+                    }
+                    for queue in content.queues.queues
+                ],
                 "pedigree": {
                     "ancestors": [
                         {
@@ -63,7 +71,7 @@ def dump(overlay: Overlay, version: str) -> str:
             for module in overlay.modules
         ],
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(data, indent=2) + "\n"
 
 
 def _patch(patch: Patch, diff: ReleaseDiff) -> dict[str, Any]:

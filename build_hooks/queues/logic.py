@@ -16,46 +16,45 @@ from typing import TYPE_CHECKING
 from build_hooks.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from build_hooks.diffs.model import FileDiff
     from build_hooks.queues.model import Patch
 
-_PACKAGE = "vllm_nemo"
 
-
-def check(patch: Patch, home: str, package: Path) -> Iterator[Problem]:
-    """Find what the diffs of a patch import or call and the run-time package has not.
+def check(patch: Patch, home: str, packages: Mapping[str, Path], *, own: bool) -> Iterator[Problem]:
+    """Find what the diffs of a patch import or call and the packages of its queue have not.
 
     Args:
         patch: The patch.
         home: Its directory, as messages name it; ends with a slash.
-        package: The sources of the run-time package.
+        packages: The sources of each Python package that comes with the queue, by its name.
+        own: Whether the logic has to be in the module that the patch names.
 
     Yields:
         A problem for each name, and for logic in another module than the patch names.
     """
-    if patch.module and _file_of(package, patch.module) is None:
+    if patch.module and _file_of(packages, patch.module) is None:
         yield Problem(f"{home}patch.toml", "module", f"{patch.module} does not exist")
         return
     imported = False
     for variant in patch.variants:
         for file in variant.files:
             name = f"{home}{variant.release}.patch"
-            for module, names in _uses(file):
+            for module, names in _uses(file, packages):
                 imported = True
                 where = f"{file.path} uses {module}"
-                if not f"{module}.".startswith(f"{patch.module}."):
+                if own and not f"{module}.".startswith(f"{patch.module}."):
                     expected = patch.module or "no module"
                     yield Problem(name, "", f"{where}, but patch.toml names {expected}")
-                elif _file_of(package, module) is None:
+                elif _file_of(packages, module) is None:
                     yield Problem(name, "", f"{where}, which does not exist")
                 else:
-                    missing = [n for n in names if not _has(package, module, n)]
+                    missing = [n for n in names if not _has(packages, module, n)]
                     for unknown in missing:
                         yield Problem(name, "", f"{where}.{unknown}, which does not exist")
-    if patch.module and not imported:
+    if own and patch.module and not imported:
         yield Problem(f"{home}patch.toml", "module", f"no diff uses {patch.module}")
 
 
@@ -68,32 +67,34 @@ def strays(patches: Sequence[Patch], package: Path) -> Iterator[Problem]:
             yield Problem(name, "", "is no patch's module, and is not in patches/shared")
 
 
-def _uses(file: FileDiff) -> Iterator[tuple[str, list[str]]]:
+def _uses(file: FileDiff, packages: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
     """Give each module of the package that a diff's added lines use, with the names they want."""
     added = [line for hunk in file.hunks for line in _added(hunk.old, hunk.new)]
     aliases: dict[str, str] = {}
-    for statement in _imports(added):
+    for statement in _imports(added, packages):
         if isinstance(statement, ast.Import):
             for alias in statement.names:
-                if alias.name.split(".")[0] == _PACKAGE:
+                if alias.name.split(".")[0] in packages:
                     aliases[alias.asname or alias.name] = alias.name
                     yield alias.name, []
-        elif statement.module and statement.module.split(".")[0] == _PACKAGE:
-            whole = [alias for alias in statement.names if _is_module_path(statement.module)]
-            for alias in whole:
-                aliases[alias.asname or alias.name] = f"{statement.module}.{alias.name}"
-                yield f"{statement.module}.{alias.name}", []
-            if not whole:
-                yield statement.module, [alias.name for alias in statement.names]
+        elif statement.module and statement.module.split(".")[0] in packages:
+            for alias in statement.names:
+                module = f"{statement.module}.{alias.name}"
+                if _file_of(packages, module) is None and not _is_bare(packages, statement.module):
+                    yield statement.module, [alias.name]
+                else:
+                    aliases[alias.asname or alias.name] = module
+                    yield module, []
     for bound, module in aliases.items():
         names = sorted(set(_attributes(added, bound)))
         if names:
             yield module, names
 
 
-def _is_module_path(module: str) -> bool:
-    """Tell whether what is imported from there is a module: the logic lies two levels down."""
-    return module in (_PACKAGE, f"{_PACKAGE}.patches", f"{_PACKAGE}.patches.shared")
+def _is_bare(packages: Mapping[str, Path], module: str) -> bool:
+    """Tell whether a package has modules and no names of its own, so that a module was meant."""
+    file = _file_of(packages, module)
+    return file is not None and file.name == "__init__.py" and not _defined(file.read_bytes())
 
 
 def _added(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[str]:
@@ -106,10 +107,13 @@ def _added(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[str]:
             yield line.decode()
 
 
-def _imports(lines: Sequence[str]) -> Iterator[ast.Import | ast.ImportFrom]:
+def _imports(
+    lines: Sequence[str], packages: Mapping[str, Path]
+) -> Iterator[ast.Import | ast.ImportFrom]:
     """Parse each import statement that begins in one of the lines; it may go over several."""
+    begins = tuple(f"{word} {name}" for name in packages for word in ("from", "import"))
     for number, line in enumerate(lines):
-        if line.lstrip().startswith((f"from {_PACKAGE}", f"import {_PACKAGE}")):
+        if line.lstrip().startswith(begins):
             for end in range(number + 1, len(lines) + 1):
                 try:
                     (statement,) = ast.parse("".join(lines[number:end]).strip()).body[:1]
@@ -141,17 +145,18 @@ def _attributes(lines: Sequence[str], name: str) -> Iterator[str]:
                 yield words[place + size + 1]
 
 
-def _file_of(package: Path, module: str) -> Path | None:
-    """Return the source file of a module of the package, None if there is none."""
-    path = package.parent.joinpath(*module.split("."))
+def _file_of(packages: Mapping[str, Path], module: str) -> Path | None:
+    """Return the source file of a module of one of the packages, None if there is none."""
+    name, *inside = module.split(".")
+    path = packages[name].joinpath(*inside)
     candidates = (path.with_name(f"{path.name}.py"), path / "__init__.py")
     return next((file for file in candidates if file.is_file()), None)
 
 
-def _has(package: Path, module: str, name: str) -> bool:
-    if _file_of(package, f"{module}.{name}") is not None:
+def _has(packages: Mapping[str, Path], module: str, name: str) -> bool:
+    if _file_of(packages, f"{module}.{name}") is not None:
         return True
-    file = _file_of(package, module)
+    file = _file_of(packages, module)
     return file is not None and name in _defined(file.read_bytes())
 
 
