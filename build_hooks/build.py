@@ -246,10 +246,16 @@ def _sdist(project: Project) -> tuple[str, str] | None:
         headers = HeaderParser().parsestr(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    requirements = headers.get_all("Requires-Dist") or []
-    if not requirements or "==" not in requirements[0] or not headers["Version"]:
+    release = (headers["Version"] or "").partition("+")[0].rpartition(".")[0]
+    # Beside it are the distributions that patches import.
+    bases = [
+        text
+        for text in headers.get_all("Requires-Dist") or []
+        if "==" in text and Version(text.split("==")[1]).base_version == release
+    ]
+    if len(bases) != 1:
         raise BuildError(f"{file} does not require one vLLM release; unpack the sdist again")
-    return headers["Version"], requirements[0]
+    return headers["Version"], bases[0]
 
 
 def _refuse_other_sdist(project: Project, name: Identity) -> None:
