@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from build_hooks.assembly.assemble import assemble
 from build_hooks.bases.choice import INSTALLED, named, open_place
-from build_hooks.bases.installed import find_installed
+from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.errors import BaseError, BuildError
 from build_hooks.outputs.lock import differing_files, verify
 from build_hooks.outputs.naming import Identity, identity, identity_of_release, requirement
@@ -235,6 +235,14 @@ def _place(project: Project, queues: Stack, settings: Settings) -> Version | Pat
         return INSTALLED
     if installed is not None:
         return INSTALLED
+    if is_isolated():
+        newest = queues.releases[-1]
+        raise BaseError(
+            "this build runs in an environment of its own and cannot see which vLLM the wheel is "
+            f"for. Name it: {BASE_VARIABLE}={newest}, or in a uv project:\n"
+            "  [tool.uv.extra-build-variables]\n"
+            f'  vllm-nemo = {{ {BASE_VARIABLE} = "{newest}" }}'
+        )
     locked = [r for r in queues.releases if lock.path(queues.own.directory, r).exists()]
     return (locked or list(queues.releases))[-1]
 
