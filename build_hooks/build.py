@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from build_hooks.assembly.assemble import assemble
-from build_hooks.bases.choice import INSTALLED, named, open_place
+from build_hooks.bases.choice import INSTALLED, Place, named, open_place
 from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.errors import BaseError, BuildError
 from build_hooks.outputs.lock import differing_files, verify
@@ -94,8 +94,9 @@ def make(project: Project, settings: Settings) -> Content:
         BuildError: one of its kinds, for whatever keeps the wheel from being right.
     """
     queues = open_stack(project, settings)
-    base = open_place(_place(project, queues, settings), queues)
-    locked = hold(base, queues, settings)
+    base = open_place(place(project, queues, settings), queues)
+    known = not (settings.present or settings.provided)
+    locked = hold(base, queues.own) if known else None
     release = _release(base, locked, queues, settings)
     overlay = assemble(queues, base, release, present=settings.present, provided=settings.provided)
     if not overlay.modules:
@@ -131,17 +132,16 @@ def open_stack(project: Project, settings: Settings) -> Stack:
 def identify(project: Project, settings: Settings) -> Identity:
     """Name the wheel. A release is not fetched for that; any other base is built in memory."""
     queues = open_stack(project, settings)
-    place = _place(project, queues, settings)
-    if not isinstance(place, Version) or settings.present or settings.provided:
+    release = place(project, queues, settings)
+    if not isinstance(release, Version) or settings.present or settings.provided:
         return make(project, settings).identity
-    _refuse_older(place, str(place), queues)
-    locked = lock.load(queues.own.directory, place) is not None
-    name = identity_of_release(place, queues, locked=locked)
+    locked = lock.load(queues.own.directory, release) is not None
+    name = identity_of_release(release, queues, locked=locked)
     _refuse_other_sdist(project, name)
     return name
 
 
-def hold(base: Base, queues: Stack, settings: Settings) -> Lock | None:
+def hold(base: Base, queue: Queue) -> Lock | None:
     """Hold a base against the locks, before any patch is applied.
 
     A base is known by its content: one whose files are those of a locked release is that release,
@@ -149,8 +149,7 @@ def hold(base: Base, queues: Stack, settings: Settings) -> Lock | None:
 
     Args:
         base: The base.
-        queues: The queues; the locks are those of our own.
-        settings: What is said of the base: one that carries patches is no release.
+        queue: The queue that holds the locks.
 
     Returns:
         The lock of the release that the base is; None for a base that is none of them.
@@ -158,9 +157,7 @@ def hold(base: Base, queues: Stack, settings: Settings) -> Lock | None:
     Raises:
         BaseError: if the base claims to be a release as published, and has other files.
     """
-    if settings.present or settings.provided:
-        return None
-    directory = queues.own.directory
+    directory = queue.directory
     claimed = lock.load(directory, Version(base.version.public))
     differing = [] if claimed is None else differing_files(claimed, base)
     if claimed is not None and not differing:
@@ -170,11 +167,12 @@ def hold(base: Base, queues: Stack, settings: Settings) -> Lock | None:
         raise BaseError(
             f"{base.origin} calls itself vLLM {base.version}, but differs from that release in "
             f"files this build reads:\n{listed}\n"
-            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or name the "
-            f"directory in {BASE_VARIABLE} to build an unlocked overlay from it."
+            "Something rewrote them (a run-time patcher?). Reinstall vLLM, or fetch its wheel "
+            "again; to build an unlocked overlay from these files, name their directory in "
+            f"{BASE_VARIABLE}."
         )
     # Newest first: what two releases share is as good in either.
-    for release in reversed(queues.own.releases):
+    for release in reversed(queue.releases):
         known = lock.load(directory, release)
         if known is not None and known is not claimed and not differing_files(known, base):
             return known
@@ -196,7 +194,7 @@ def _release(base: Base, locked: Lock | None, queues: Stack, settings: Settings)
         return known
     if stated is not None:
         return stated
-    _refuse_older(base.version, f"{base.version} ({base.origin})", queues)
+    refuse_older(base.version, queues, base.origin)
     return base.version
 
 
@@ -212,26 +210,56 @@ def _verify(queue: Queue, overlay: Overlay, queues: Stack, locked: Lock | None) 
     return True
 
 
-def _refuse_older(version: Version, name: str, queues: Stack) -> None:
+def place(project: Project, queues: Stack, settings: Settings) -> Place:
+    """Find what the settings name; without a name, what is there to build for.
+
+    Args:
+        project: The source tree; an sdist is made for one release.
+        queues: The queues.
+        settings: The settings.
+
+    Returns:
+        What ``bases.choice.open_place`` opens.
+
+    Raises:
+        BaseError: if the settings name nothing, or a release that is too old.
+    """
+    found = _named(settings.base) if settings.base else _unnamed(project, queues)
+    if isinstance(found, Version):
+        refuse_older(found, queues)
+    return found
+
+
+def refuse_older(version: Version, queues: Stack, origin: str = "") -> None:
+    """Refuse a vLLM that is older than every supported release.
+
+    Raises:
+        BaseError: if it is; ``origin`` says in the message where the version was read.
+    """
     if final(version) < queues.releases[0]:
+        where = f" ({origin})" if origin else ""
         raise BaseError(
-            f"vLLM {name} is too old; the oldest supported is {queues.releases[0]}. If its "
-            f"version does not tell which release it derives from, say so in {RELEASE_VARIABLE}"
+            f"vLLM {version}{where} is too old; the oldest supported is {queues.releases[0]}. If "
+            f"its version does not tell which release it derives from, say so in {RELEASE_VARIABLE}"
         )
 
 
-def _place(project: Project, queues: Stack, settings: Settings) -> Version | Path | str:
-    """Find what the settings name; without a name, what is there to build for."""
-    if settings.base:
-        try:
-            return named(settings.base)
-        except BaseError as error:
-            raise BaseError(f"{BASE_VARIABLE}: {error}") from error
+def _named(setting: str) -> Place:
+    try:
+        return named(setting)
+    except BaseError as error:
+        raise BaseError(f"{BASE_VARIABLE}: {error}") from error
+
+
+def _unnamed(project: Project, queues: Stack) -> Place:
     installed = find_installed()
-    sdist = _sdist(project)
-    if sdist is not None:
-        if installed is None or sdist[1] != requirement(installed.distribution, installed.version):
-            return Version(sdist[1].split("==")[1])
+    announced = _announced(project)
+    if announced is not None:
+        name, release = announced
+        if installed is None or name.requirement != requirement(
+            installed.distribution, installed.version
+        ):
+            return release
         return INSTALLED
     if installed is not None:
         return INSTALLED
@@ -247,31 +275,35 @@ def _place(project: Project, queues: Stack, settings: Settings) -> Version | Pat
     return (locked or list(queues.releases))[-1]
 
 
-def _sdist(project: Project) -> tuple[str, str] | None:
-    """Return what the metadata of an sdist settle, version and requirement; None outside of one."""
+def _announced(project: Project) -> tuple[Identity, Version] | None:
+    """Return what the metadata of an sdist settle, and the release; None outside of one."""
     file = project.sdist_metadata
-    try:
-        headers = HeaderParser().parsestr(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return None
-    release = (headers["Version"] or "").partition("+")[0].rpartition(".")[0]
-    # Beside it are the distributions that patches import.
-    bases = [
-        text
+    headers = HeaderParser().parsestr(file.read_text(encoding="utf-8", errors="replace"))
+    version = headers["Version"] or ""
+    # Beside the base it requires what patches import.
+    found = [
+        (text, release)
         for text in headers.get_all("Requires-Dist") or []
-        if "==" in text and Version(text.split("==")[1]).base_version == release
+        if (release := spell(text.partition("==")[2])) is not None
+        and version.startswith(f"{release.base_version}.")
     ]
-    if len(bases) != 1:
+    if len(found) != 1:
         raise BuildError(f"{file} does not require one vLLM release; unpack the sdist again")
-    return headers["Version"], bases[0]
+    ((text, release),) = found
+    return Identity(version, text), release
 
 
 def _refuse_other_sdist(project: Project, name: Identity) -> None:
     """Refuse a base whose wheel would not be the one that the sdist's metadata announce."""
-    sdist = _sdist(project)
-    if sdist is not None and sdist != (name.version, name.requirement):
+    announced = _announced(project)
+    if announced is None:
+        return
+    sdist, _ = announced
+    if (sdist.version, sdist.requirement) != (name.version, name.requirement):
         raise BaseError(
-            f"This sdist is vllm-nemo {sdist[0]} for {sdist[1]}, but the base given by "
-            f"{BASE_VARIABLE} would make it {name.version} for {name.requirement}. Name "
-            "the base that the sdist was made for, or build from a checkout."
+            f"This sdist is vllm-nemo {sdist.version} for {sdist.requirement}, but this base would "
+            f"make it {name.version} for {name.requirement}. Name the base that the sdist was made "
+            f"for in {BASE_VARIABLE}, or build from a checkout."
         )

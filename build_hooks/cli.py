@@ -141,12 +141,14 @@ def _stack(options: argparse.Namespace, *, tolerant: bool = True) -> Stack:
     return queues
 
 
-def _open(setting: str, queues: Stack, wheels: Path | None) -> Base:
-    """Open a base that is named as in ``NRL_VLLM_BASE``; of a release, the whole wheel."""
-    place = choice.named(setting)
+def _open(place: choice.Place, queues: Stack, wheels: Path | None) -> Base:
+    """Open a base that has been named, of a release its whole wheel; hold it against its lock."""
     if isinstance(place, Version):
-        return from_wheel(_wheel(place, queues, wheels))
-    return choice.open_place(place, queues)
+        base: Base = from_wheel(_wheel(place, queues, wheels))
+    else:
+        base = choice.open_place(place, queues)
+    building.hold(base, queues.own)
+    return base
 
 
 def _wheel(release: Version, queues: Stack, wheels: Path | None) -> Path:
@@ -158,6 +160,13 @@ def _release(text: str) -> Version:
     release = spell(text)
     if release is None:
         raise BaseError(f"{text!r} is no release such as 0.29.0")
+    return release
+
+
+def _supported(text: str, queue: Queue) -> Version:
+    release = _release(text)
+    if release not in queue.releases:
+        raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
     return release
 
 
@@ -182,15 +191,17 @@ def _build(options: argparse.Namespace) -> int:
         os.environ[building.QUEUE_VARIABLE] = os.pathsep.join(map(str, options.queue))
     if options.patches:
         os.environ[building.PATCHES_VARIABLE] = options.patches
-    queues = building.open_stack(project, building.Settings.from_environment())
+    settings = building.Settings.from_environment()
+    queues = building.open_stack(project, settings)
     bases = list(options.bases)
     if options.all:
         bases += [str(release) for release in queues.releases]
-    # All of them before the first is fetched: the last may be misspelt.
-    places: list[Version | Path | str] = [choice.named(base) for base in bases]
-    if not places:
-        setting = os.environ.get(building.BASE_VARIABLE, "")
-        places = [choice.named(setting) if setting else ""]
+    # All of them before the first is fetched: the last may be misspelt, or too old.
+    places = [choice.named(base) for base in bases]
+    for place in places:
+        if isinstance(place, Version):
+            building.refuse_older(place, queues)
+    places = places or [building.place(project, queues, settings)]
     for place in places:
         if options.wheels and isinstance(place, Version):
             place = _wheel(place, queues, options.wheels)  # noqa: PLW2901
@@ -211,14 +222,12 @@ def _lock(options: argparse.Namespace) -> int:
     queues = _stack(options, tolerant=False)
     if options.patches:
         raise BuildError("a lock is that of a whole queue; leave --patches out")
-    supported = queues.top.releases
-    releases = [_release(text) for text in options.releases] or supported
+    top = queues.top
+    releases = [_supported(text, top) for text in options.releases] or list(top.releases)
     for release in releases:
-        if release not in supported:
-            raise BuildError(f"{release} is not in series.toml; add it to `releases` first")
-    for release in releases:
-        path = cache.fetch_wheel(release, {}, options.wheels)
-        wheels = {**_locked_wheels(queues.top, release), path.name: sha256(path.read_bytes())}
+        known = {**_locked_wheels(queues.own, release), **_locked_wheels(top, release)}
+        path = cache.fetch_wheel(release, known, options.wheels)
+        wheels = {**_locked_wheels(top, release), path.name: sha256(path.read_bytes())}
         overlay = assemble(queues, from_wheel(path))
         for queue in queues.queues[:-1]:
             below = lock.load(queue.directory, release)
@@ -241,15 +250,16 @@ def _locked_wheels(queue: Queue, release: Version) -> Mapping[str, str]:
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
     queues = _stack(options)
-    named = list(options.against)
+    places = [choice.named(name) for name in options.against]
     ahead: list[Version] = []
     newest = max(queues.releases)
     if options.newest:
         known = published.releases()
         ahead = [release for release in known if release > newest]
-        named.append(str(known[0]))
-    if named:
-        cells = status.against(queues, [_open(name, queues, options.wheels) for name in named])
+        places.append(known[0])
+    if places:
+        bases = [_open(place, queues, options.wheels) for place in places]
+        cells = status.against(queues, bases)
     else:
         cells = status.from_locks(queues.top)
     if options.json:
@@ -267,8 +277,8 @@ def _port(options: argparse.Namespace) -> int:
     """Merge each patch onto another release; exit 1 if any is left with conflicts."""
     project: Project = options.project
     queues = _stack(options)
-    old = _open(options.old, queues, options.wheels)
-    new = _open(options.new, queues, options.wheels)
+    places = [choice.named(name) for name in (options.old, options.new)]
+    old, new = (_open(place, queues, options.wheels) for place in places)
     carried = port(queues, old, new, project.trees(str(new.version)))
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
@@ -288,7 +298,7 @@ def _refresh(options: argparse.Namespace) -> int:
         raise BuildError("--tree goes with one ID and --release")
     chosen = [_patch(queues, name).id for name in options.ids]
     chosen = chosen or [patch.id for patch in _own_patches(queues)]
-    only = _release(options.release) if options.release else None
+    only = _supported(options.release, queues.top) if options.release else None
     for name in chosen:
         for release in [only] if only else [v.release for v in _patch(queues, name).variants]:
             tree = PatchTree(options.tree) if options.tree else None
@@ -305,7 +315,7 @@ def _refresh_one(
     # Read anew each time: a newer variant leaves out what an older one says now.
     queues = _stack(options)
     patch = _patch(queues, name)
-    base = _open(str(release), queues, options.wheels)
+    base = _open(release, queues, options.wheels)
     text = refresh(queues, patch, base, tree, project.trees(str(release)))
     file, done = write_variant(patch, release, text)
     print(f"{project.shown(file)}: {done}")

@@ -198,7 +198,7 @@ def apply_patch(
         return None
     if present:
         return Outcome(patch, outcomes.PRESENT, "named in NRL_VLLM_PRESENT", diff=diff)
-    tree.write(patch.id, str(diff.release), changes.values())
+    tree.write(patch.id, diff.variants, changes.values())
     note = patch.notes.get(final(release), "")
     offsets = {path: change.offsets for path, change in changes.items()}
     return Outcome(patch, outcomes.APPLIED, note=note, diff=diff, offsets=offsets)

@@ -14,7 +14,9 @@ from build_hooks.diffs.writer import make
 from build_hooks.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from packaging.version import Version
 
     from build_hooks.bases.base import Base
 
@@ -88,13 +90,20 @@ class Tree:
         owned = self._ownership(change.file.path)
         return owned.apply(change.file, change.offsets, patch, amends)[1]
 
-    def write(self, patch: str, variant: str, changes: Iterable[Change]) -> None:
-        """Take over what a patch makes of its files."""
+    def write(self, patch: str, variants: Mapping[str, Version], changes: Iterable[Change]) -> None:
+        """Take over what a patch makes of its files.
+
+        Args:
+            patch: The id of the patch.
+            variants: For each path, the variant that its diff is from.
+            changes: What the patch makes of each file.
+        """
         for change in changes:
             path = change.file.path
             owned, _ = self._ownership(path).apply(change.file, change.offsets, patch)
             self._owned[path] = owned
-            self._history.setdefault(path, []).append((patch, variant, change.content))
+            entry = (patch, str(variants[path]), change.content)
+            self._history.setdefault(path, []).append(entry)
 
     def _ownership(self, path: str) -> Ownership:
         return self._owned.get(path) or Ownership(self.stock(path))

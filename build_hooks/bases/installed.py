@@ -9,7 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build_hooks.bases.directory import DirectoryBase, editable_root, owner_in
+from build_hooks.bases.directory import DirectoryBase, editable_root, holds_vllm, owner_in
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
             name, version, dist_info = owner
             editable = editable_root(dist_info)
             root = editable or path
-            if not (root / "vllm" / "__init__.py").is_file():
+            if not holds_vllm(root):
                 raise BaseError(
                     f"{name} {version} is installed, but {root}/vllm/__init__.py is missing"
                 )
             pristine = editable is None and version.local is None
             return DirectoryBase(root, name, version, pristine, dist_info)
-        if (path / "vllm" / "__init__.py").is_file():
+        if holds_vllm(path):
             message = f"{path} has a vllm/ that no installed distribution owns; reinstall vLLM"
             raise BaseError(message)
     return None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", re.ASCII)
 _KIND = re.compile("issue|pull|commit")
+ONE_LINE = re.compile(r"[^\r\n]+")
 
 
 class Fields:
@@ -163,7 +164,7 @@ class Fields:
                 pattern=_REFERENCE if strict else None,
                 meaning="owner/repository#1 or @commit",
             )
-            note = table.text("note", required=False)
+            note = table.text("note", required=False, pattern=ONE_LINE, meaning="one line")
             fixed = table.text("fixed-in", required=False)
             table.end()
             if fixed and spell(fixed) is None:

@@ -16,7 +16,7 @@ from build_hooks.diffs.reader import parse
 from build_hooks.errors import Problem, QueueError
 from build_hooks.files import read_regular
 from build_hooks.queues import logic
-from build_hooks.queues.fields import Fields
+from build_hooks.queues.fields import ONE_LINE, Fields
 from build_hooks.queues.model import Patch, Queue, Variant
 from build_hooks.releases import strict
 
@@ -174,7 +174,7 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
         queue=series.name,
         directory=home,
         releases=series.releases,
-        title=table.text("title"),
+        title=table.text("title", pattern=ONE_LINE, meaning="one line"),
         why=table.text("why", required=own),
         risk=table.text("risk", required=own),
         removal=table.text("removal", required=own),
@@ -207,6 +207,8 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
     if len(problems) == before and series.releases:
         problems += _check(patch, file, own=own)
         problems += logic.check(patch, f"patches/{name}/", series.packages, own=own)
+        if own:
+            problems += logic.large(patch, f"patches/{name}/")
     return patch if len(problems) == before else None
 
 
@@ -253,15 +255,21 @@ def _check(patch: Patch, file: str, *, own: bool) -> Iterable[Problem]:
             yield Problem(
                 file, "not-needed", f"{release} lies outside the range {patch.vllm}: say why"
             )
-    for field, given in (("not-needed", patch.not_needed), ("notes", patch.notes)):
+    for field, given in (
+        ("not-needed", patch.not_needed),
+        ("notes", patch.notes),
+        ("ends", patch.ends.values()),
+    ):
         for release in given:
             if release not in patch.releases:
                 yield Problem(file, field, f"{release} is not a supported release")
     yield from _check_variants(patch, file.removesuffix("patch.toml"), used)
-    changed = {file.path for variant in patch.variants for file in variant.files}
-    for path in patch.ends:
-        if path not in changed:
-            yield Problem(file, "ends", f"no variant changes {path}")
+    for path, end in patch.ends.items():
+        changed = {v.release for v in patch.variants for diff in v.files if diff.path == path}
+        if not any(release < end for release in changed):
+            yield Problem(file, "ends", f"no variant before {end} changes {path}")
+        elif end in changed:
+            yield Problem(file, "ends", f"{end}.patch changes {path}, which ends there")
 
 
 def _check_order(patches: Sequence[Patch], *, own: bool) -> Iterable[Problem]:

@@ -65,7 +65,7 @@ def port(stack: Stack, old: Base, new: Base, trees: Path) -> list[Carried]:
         elif patch.needed(new.version):
             _apply_below(patch, target)
         if source is not None:
-            before.write(patch.id, str(source.release), changes)
+            before.write(patch.id, source.variants, changes)
     return carried
 
 
@@ -119,8 +119,9 @@ def _carry(
     undone = undoes(patch, made, target)
     if undone:
         return Carried(patch.id, outcomes.CONFLICT, "\n".join(map(str, undone)))
-    file, _ = write_variant(patch, final(version), variant_text(patch, merged, target))
-    target.write(patch.id, str(final(version)), made)
+    release = final(version)
+    file, _ = write_variant(patch, release, variant_text(patch, merged, target))
+    target.write(patch.id, dict.fromkeys(merged, release), made)
     return Carried(patch.id, outcomes.PORTED, f"wrote {file.name}; review it, then lock")
 
 
