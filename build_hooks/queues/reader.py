@@ -63,6 +63,23 @@ class Series:
 
 
 def load(directory: Path, *, own: bool = True) -> Queue:
+    """Read a queue that has to be whole.
+
+    Args:
+        directory: Where the queue lies.
+        own: Whether it is the project's own queue.
+
+    Raises:
+        QueueError: naming each file and field that breaks the format.
+    """
+    queue = read(directory, own=own)
+    problems = [problem for faults in queue.faults.values() for problem in faults]
+    if problems:
+        raise QueueError(problems)
+    return queue
+
+
+def read(directory: Path, *, own: bool = True) -> Queue:
     """Read a queue from a directory with ``series.toml`` and ``patches/``.
 
     A patch that breaks the format is left out, and its faults are told in the queue: whoever needs

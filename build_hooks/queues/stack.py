@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from build_hooks.errors import Problem, QueueError
 from build_hooks.files import sha256
-from build_hooks.queues.reader import load
+from build_hooks.queues import reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def stack(
         QueueError: if a queue, or a patch that is taken, breaks the format, or a patch needs or
             amends one that does not come before it.
     """
-    found = read(own, others)
+    found = read_all(own, others)
     wanted = _chosen([id_ for queue in found for id_ in _ids(queue)], chosen)
     made = Stack(
         found,
@@ -113,13 +113,13 @@ def stack(
     return made
 
 
-def read(own: Path, others: Sequence[Path]) -> tuple[Queue, ...]:
+def read_all(own: Path, others: Sequence[Path]) -> tuple[Queue, ...]:
     """Read queues, whatever is wrong with single patches of them.
 
     Raises:
         QueueError: if one is no queue, or two share a name or the id of a patch.
     """
-    queues = [load(own), *(load(directory, own=False) for directory in others)]
+    queues = [reader.read(own), *(reader.read(directory, own=False) for directory in others)]
     problems = []
     names: dict[str, Queue] = {}
     ids: dict[str, Queue] = {}
