@@ -103,12 +103,12 @@ def make(project: Project, settings: Settings) -> Content:
         raise BuildError(
             f"No patch applies to vLLM {base.version} ({base.origin}); nothing to serve"
         )
-    verified = [queue for queue in queues.queues if _verify(queue, overlay, queues, locked)]
+    verified = [queue for queue in queues.queues if _verify(queue, overlay, locked)]
     name = identity(base, release, queues, locked=locked is not None)
     _refuse_other_sdist(project, name)
     # A bare directory ships no licence; vLLM's is the Apache licence, as ours is.
     licence = base.licence() or project.licence.read_bytes()
-    return Content(project, name, queues, overlay, tuple(verified), licence)
+    return Content(project, name, overlay, tuple(verified), licence)
 
 
 def open_stack(project: Project, settings: Settings) -> Stack:
@@ -198,15 +198,15 @@ def _release(base: Base, locked: Lock | None, queues: Stack, settings: Settings)
     return base.version
 
 
-def _verify(queue: Queue, overlay: Overlay, queues: Stack, locked: Lock | None) -> bool:
+def _verify(queue: Queue, overlay: Overlay, locked: Lock | None) -> bool:
     """Hold a queue's part of a build against its lock; tell whether it has one for this base."""
     if locked is None:
         return False
-    own = queue is queues.own
+    own = queue is overlay.stack.own
     known = locked if own else lock.load(queue.directory, Version(locked.release))
     if known is None:
         return False
-    verify(known, overlay, queues, queue)
+    verify(known, overlay, queue)
     return True
 
 

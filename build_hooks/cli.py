@@ -232,8 +232,8 @@ def _lock(options: argparse.Namespace) -> int:
         for queue in queues.queues[:-1]:
             below = lock.load(queue.directory, release)
             if below is not None:
-                verify(below, overlay, queues, queue)
-        print(f"{release}: {project.shown(write_lock(overlay, queues, wheels))}")
+                verify(below, overlay, queue)
+        print(f"{release}: {project.shown(write_lock(overlay, wheels))}")
     return 0
 
 

@@ -42,6 +42,7 @@ class Overlay:
     """The patches of a stack applied to one base.
 
     Attributes:
+        stack: The queues.
         base: The base.
         release: The release that it is, or that its patches are those of.
         outcomes: What became of each patch.
@@ -49,6 +50,7 @@ class Overlay:
         stages: The same after each queue, by its name.
     """
 
+    stack: Stack
     base: Base
     release: Version
     outcomes: tuple[Outcome, ...]
@@ -109,7 +111,7 @@ def assemble(
     if conflicts:
         hint = _hint(stack, base, release, conflicts)
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
-    return Overlay(base, release, tuple(made), tree.modules(), stages)
+    return Overlay(stack, base, release, tuple(made), tree.modules(), stages)
 
 
 def _refuse_unknown(stack: Stack, variable: str, ids: Collection[str]) -> None:

@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from build_hooks.bases.base import Base
     from build_hooks.queues.lock import Lock
     from build_hooks.queues.model import Queue
-    from build_hooks.queues.stack import Stack
 
 
-def record(overlay: Overlay, stack: Stack, queue: Queue) -> dict[str, Any]:
-    """Describe what one queue of a build made, in the terms of its lock."""
+def record(overlay: Overlay, queue: Queue | None = None) -> dict[str, Any]:
+    """Describe what one queue of a build made, in the terms of its lock.
+
+    Args:
+        overlay: The build.
+        queue: The queue; None for the last one.
+    """
+    stack = overlay.stack
+    queue = stack.top if queue is None else queue
     mine = {patch.id for patch in stack.patches if patch.queue == queue.name}
     patches = {}
     for outcome in overlay.outcomes:
@@ -40,7 +46,7 @@ def record(overlay: Overlay, stack: Stack, queue: Queue) -> dict[str, Any]:
         patches[outcome.patch.id] = entry
     modules = [m for m in overlay.stages[queue.name] if mine.intersection(m.patches)]
     place = stack.queues.index(queue)
-    below = record(overlay, stack, stack.queues[place - 1]) if place else None
+    below = record(overlay, stack.queues[place - 1]) if place else None
     return {
         "below": None if below is None else sha256(json.dumps(below, sort_keys=True).encode()),
         "stock": {m.path: None if m.stock is None else sha256(m.stock) for m in modules},
@@ -49,7 +55,7 @@ def record(overlay: Overlay, stack: Stack, queue: Queue) -> dict[str, Any]:
     }
 
 
-def write(overlay: Overlay, stack: Stack, wheels: Mapping[str, str]) -> Path:
+def write(overlay: Overlay, wheels: Mapping[str, str]) -> Path:
     """Write the lock of a release for the last queue of a stack.
 
     The order of patches is kept, all else is sorted.
@@ -62,12 +68,9 @@ def write(overlay: Overlay, stack: Stack, wheels: Mapping[str, str]) -> Path:
         "wheels": dict(sorted(wheels.items())),
         "licence": sha256(licence) if licence is not None else None,
     }
-    queue = stack.top
-    file = path(queue.directory, release)
+    file = path(overlay.stack.top.directory, release)
     file.parent.mkdir(exist_ok=True)
-    file.write_text(
-        json.dumps({**content, **record(overlay, stack, queue)}, indent=2) + "\n", encoding="utf-8"
-    )
+    file.write_text(json.dumps({**content, **record(overlay)}, indent=2) + "\n", encoding="utf-8")
     return file
 
 
@@ -80,7 +83,7 @@ def differing_files(lock: Lock, base: Base) -> list[str]:
     ]
 
 
-def verify(lock: Lock, overlay: Overlay, stack: Stack, queue: Queue) -> None:
+def verify(lock: Lock, overlay: Overlay, queue: Queue | None = None) -> None:
     """Hold what one queue of a build made against its lock of the release.
 
     Of a queue that is not taken whole, only the diffs of the patches that are taken can be held
@@ -89,16 +92,18 @@ def verify(lock: Lock, overlay: Overlay, stack: Stack, queue: Queue) -> None:
     Raises:
         LockError: naming each entry that differs.
     """
-    built, locked = record(overlay, stack, queue), dict(lock.content)
+    stack = overlay.stack
+    queue = stack.top if queue is None else queue
+    built, locked = record(overlay, queue), dict(lock.content)
     under = stack.queues[: stack.queues.index(queue) + 1]
     if not all(map(stack.is_whole, under)):
         built, locked = _diffs(built), _diffs(locked, built["patches"])
     differences = list(_differences("", locked, built))
     if differences:
         listed = "\n".join(f"  {difference}" for difference in differences)
+        whose = "its" if queue is stack.own else f"{queue.name}'s"
         message = (
-            f"The build of vLLM {lock.release} does not reproduce the lock of {queue.name}:\n"
-            f"{listed}\n"
+            f"The build of vLLM {lock.release} does not reproduce {whose} lock:\n{listed}\n"
             f"If the queue was changed on purpose, {lock_again(lock.release)}"
         )
         raise LockError(message)

@@ -34,9 +34,9 @@ def dump(content: Content) -> str:
                 "revision": queue.revision,
                 "digest": queue.digest,
                 "locked": queue in content.verified,
-                "whole": content.queues.is_whole(queue),
+                "whole": overlay.stack.is_whole(queue),
             }
-            for queue in content.queues.queues
+            for queue in overlay.stack.queues
         ],
         "modules": {
             module.name: {

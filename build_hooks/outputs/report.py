@@ -21,7 +21,7 @@ def render(content: Content) -> str:
     version = content.identity.version
     others = [
         f"{queue.name} {queue.revision} from {queue.directory}"
-        for queue in content.queues.queues[1:]
+        for queue in content.overlay.stack.queues[1:]
     ]
     on_top = f"\non top: {', '.join(others)}" if others else ""
     title = f"vllm-nemo {version} for vLLM {base.version} ({base.origin}{mark})"

@@ -41,7 +41,7 @@ def dump(content: Content) -> str:
                         "name": f"vllm-nemo:queue:{queue.name}",
                         "value": f"revision {queue.revision}, sha256 {queue.digest}",
                     }
-                    for queue in content.queues.queues
+                    for queue in overlay.stack.queues
                 ],
                 "pedigree": {
                     "ancestors": [

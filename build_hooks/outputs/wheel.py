@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from build_hooks.outputs.naming import Identity
     from build_hooks.project import Project
     from build_hooks.queues.model import Queue
-    from build_hooks.queues.stack import Stack
 
 _PACKAGE = "vllm_nemo"
 _ACTIVATION = ("vllm_nemo.pth", "vllm_nemo.start")
@@ -31,7 +30,6 @@ class Content:
     Attributes:
         project: The source tree.
         identity: The wheel's version and requirement.
-        queues: The queues, and the patches that were taken.
         overlay: The patches applied to the base.
         verified: The queues whose locks of the release the overlay reproduces.
         licence: The text of the base's licence.
@@ -39,7 +37,6 @@ class Content:
 
     project: Project
     identity: Identity
-    queues: Stack
     overlay: Overlay
     verified: tuple[Queue, ...]
     licence: bytes
@@ -47,7 +44,7 @@ class Content:
     @property
     def locked(self) -> bool:
         """Whether our own queue made what its lock of the release says."""
-        return self.queues.own in self.verified
+        return self.overlay.stack.own in self.verified
 
 
 def write(content: Content, directory: Path) -> dict[str, Path]:
@@ -70,7 +67,7 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     contents |= {
         f"{_PACKAGE}/_modules/{module.path}": module.served for module in content.overlay.modules
     }
-    for queue in content.queues.queues[1:]:
+    for queue in content.overlay.stack.queues[1:]:
         contents |= _packages(queue.directory / "python", contents)
     contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content).encode()
     contents[f"{_PACKAGE}-{version}.dist-info/licenses/vllm/LICENSE"] = content.licence
