@@ -233,7 +233,7 @@ def _lock(options: argparse.Namespace) -> int:
             below = lock.load(queue.directory, release)
             if below is not None:
                 verify(below, overlay, queue)
-        print(f"{release}: {project.shown(write_lock(overlay, wheels))}")
+        print(f"{release}: {project.shown(write_lock(top.directory, overlay, wheels))}")
     return 0
 
 

@@ -55,7 +55,7 @@ def record(overlay: Overlay, queue: Queue | None = None) -> dict[str, Any]:
     }
 
 
-def write(overlay: Overlay, wheels: Mapping[str, str]) -> Path:
+def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
     """Write the lock of a release for the last queue of a stack.
 
     The order of patches is kept, all else is sorted.
@@ -68,7 +68,7 @@ def write(overlay: Overlay, wheels: Mapping[str, str]) -> Path:
         "wheels": dict(sorted(wheels.items())),
         "licence": sha256(licence) if licence is not None else None,
     }
-    file = path(overlay.stack.top.directory, release)
+    file = path(directory, release)
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({**content, **record(overlay)}, indent=2) + "\n", encoding="utf-8")
     return file

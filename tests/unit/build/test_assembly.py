@@ -10,7 +10,7 @@ from packaging.version import Version
 from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.directory import DirectoryBase, from_directory
 from build_hooks.errors import BuildError, Conflict, ConflictError
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import stand_in
 
 
@@ -26,7 +26,7 @@ def small_base(tmp_path: Path, release: str = "0.25.0", **changes: str) -> Direc
 
 
 def build(overlay: Path, on: DirectoryBase, *present: str) -> Overlay:
-    return assemble(load(overlay), on, present)
+    return assemble(stack(overlay), on, present=present)
 
 
 def conflicts(overlay: Path, on: DirectoryBase, *present: str) -> tuple[Conflict, ...]:

