@@ -66,7 +66,7 @@ def make(project: Project, settings: Settings) -> Content:
     _refuse_older(base.version, f"{base.version} ({base.origin})", queue)
     locked = hold(base, queue, settings.present)
     overlay = assemble(queue, base, settings.present)
-    if not overlay.modules:
+    if not overlay.files:
         raise BuildError(
             f"No patch applies to vLLM {base.version} ({base.origin}); nothing to serve"
         )

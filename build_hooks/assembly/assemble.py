@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from build_hooks.assembly.tree import Module
+    from build_hooks.assembly.tree import Data, Module
     from build_hooks.bases.base import Base
     from build_hooks.diffs.model import FileDiff
     from build_hooks.diffs.owners import Clash
@@ -44,10 +44,21 @@ class Overlay:
     base: Base
     outcomes: tuple[Outcome, ...]
     modules: tuple[Module, ...]
+    data: tuple[Data, ...]
 
     def stock_hashes(self) -> dict[str, str | None]:
         """Return the sha256 of every stock file the build has read (None: there is none)."""
-        return {m.path: None if m.stock is None else sha256(m.stock) for m in self.modules}
+        hashes = {m.path: None if m.stock is None else sha256(m.stock) for m in self.modules}
+        return dict(sorted((hashes | {data.path: None for data in self.data}).items()))
+
+    def served_hashes(self) -> dict[str, str]:
+        """Return the sha256 of every file that the overlay brings."""
+        return {f.path: sha256(f.served) for f in sorted(self.files, key=lambda f: f.path)}
+
+    @property
+    def files(self) -> tuple[Module | Data, ...]:
+        """Every file that the overlay brings: modules, then data."""
+        return (*self.modules, *self.data)
 
 
 def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay:
@@ -86,7 +97,7 @@ def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay
     if conflicts:
         hint = _hint(queue, base, conflicts)
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
-    return Overlay(base, tuple(made), tree.modules())
+    return Overlay(base, tuple(made), tree.modules(), tree.data())
 
 
 def _hint(queue: Queue, base: Base, conflicts: Sequence[Conflict]) -> str:

@@ -36,7 +36,7 @@ def record(overlay: Overlay) -> dict[str, Any]:
     return {
         "stock": overlay.stock_hashes(),
         "patches": patches,
-        "served": {module.path: sha256(module.served) for module in overlay.modules},
+        "served": overlay.served_hashes(),
     }
 
 

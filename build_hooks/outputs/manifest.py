@@ -35,6 +35,10 @@ def dump(overlay: Overlay, version: str, *, locked: bool) -> str:
             }
             for module in overlay.modules
         },
+        "data": {
+            data.path: {"served": sha256(data.served), "patches": list(data.patches)}
+            for data in overlay.data
+        },
         "patches": [_patch(outcome) for outcome in overlay.outcomes],
     }
     return json.dumps(content, indent=2) + "\n"

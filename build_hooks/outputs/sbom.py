@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from build_hooks.files import sha256
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
@@ -56,11 +55,11 @@ def dump(overlay: Overlay, version: str) -> str:
         "components": [
             {
                 "type": "file",
-                "bom-ref": module.path,
-                "name": f"vllm_nemo/_modules/{module.path}",
-                "hashes": [{"alg": "SHA-256", "content": sha256(module.served)}],
+                "bom-ref": path,
+                "name": f"vllm_nemo/_modules/{path}",
+                "hashes": [{"alg": "SHA-256", "content": digest}],
             }
-            for module in overlay.modules
+            for path, digest in overlay.served_hashes().items()
         ],
     }
     return json.dumps(content, indent=2) + "\n"

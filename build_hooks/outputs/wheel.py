@@ -58,9 +58,7 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     }
     contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
     version = content.identity.version
-    contents |= {
-        f"{_PACKAGE}/_modules/{module.path}": module.served for module in content.overlay.modules
-    }
+    contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
     contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(
         content.overlay, version, locked=content.locked
     ).encode()

@@ -325,7 +325,9 @@ def _verify(options: argparse.Namespace) -> int:
     if any(state.served != files.OK for state in states):
         print("Served files are not as they were built: reinstall vllm-nemo.")
     if status == HOLDS:
-        print(f"All {len(states)} modules and their stock files are as they were built.")
+        added = f" and {len(manifest.data)} data files" if manifest.data else ""
+        modules = f"{len(manifest.modules)} modules{added}"
+        print(f"All {modules} and their stock files are as they were built.")
     return status
 
 

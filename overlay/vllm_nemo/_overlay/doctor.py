@@ -159,6 +159,8 @@ def _overlay(manifest: Manifest) -> Check:
         f"vllm-nemo {manifest.overlay} for {base.distribution} {base.version}: "
         f"{len(manifest.patches)} patches, {len(manifest.modules)} modules"
     )
+    if manifest.data:
+        detail += f", {len(manifest.data)} data files"
     if base.locked:
         return Check("overlay", OK, detail)
     return Check("overlay", WARN, f"{detail}; built from a base that no lock covers")

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from vllm_nemo._overlay.manifest import Manifest, Module
+    from vllm_nemo._overlay.manifest import Data, Manifest, Module
 
 
 @dataclass(frozen=True)
 class ModuleState:
-    """A served module: the state of the file and of the stock file that it stands in for."""
+    """A file of the overlay: its state, and that of the stock file that it stands in for."""
 
-    module: Module
+    module: Module | Data
     stock: str
     served: str
 
@@ -32,25 +32,25 @@ class ModuleState:
 
 
 def module_states(manifest: Manifest, directory: Path | None) -> tuple[ModuleState, ...]:
-    """Return the state of every module, given the directory of ``vllm`` if there is one."""
+    """Return the state of every file, given the directory of ``vllm`` if there is one."""
     return tuple(
         ModuleState(
             module,
             stock=stock_state(directory, module),
             served=files.file_state(manifest.served_file(module), module.served),
         )
-        for module in manifest.modules.values()
+        for module in manifest.files
     )
 
 
 def diffs(
     manifest: Manifest, directory: Path, patch_id: str | None
-) -> Iterator[tuple[Module, str]]:
-    """Give the unified diff, stock to served, of each module or of those that one patch changes.
+) -> Iterator[tuple[Module | Data, str]]:
+    """Give the unified diff, stock to served, of each file or of those that one patch changes.
 
     Raises OverlayError when a file is not the one in the manifest: the difference would mislead.
     """
-    for module in manifest.modules.values():
+    for module in manifest.files:
         if patch_id is not None and patch_id not in module.patches:
             continue
         state = stock_state(directory, module)
