@@ -12,7 +12,7 @@ from tests.support import installed
 def test_the_patches(shared: installed.Interpreter) -> None:
     code = """\
 import vllm_nemo
-patches = vllm_nemo.patches()
+patches = vllm_nemo.list_patches()
 print(type(patches).__name__, isinstance(patches[0], vllm_nemo.Patch))
 for p in patches:
     print(p.id, p.outcome, p.variant, p.switch, *p.modules, *(u.fixed_in for u in p.upstream))

@@ -78,7 +78,7 @@ def test_version(shared: installed.Interpreter) -> None:
 
 
 def test_the_entry_point_is_the_same(shared: installed.Interpreter) -> None:
-    code = "import sys; from vllm_nemo._cli import main; sys.exit(main(['verify', '--json']))"
+    code = "import sys; from vllm_nemo._overlay.cli import main; sys.exit(main(['verify', '--json']))"
     assert json.loads(shared.prints("-c", code))["holds"] is True
 
 

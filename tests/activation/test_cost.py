@@ -94,8 +94,9 @@ def test_a_stock_file_is_read_once(own: installed.Interpreter) -> None:
     program = """\
 import json, sys
 import vllm.models
-from vllm_nemo import _guard, require
-_guard.check()
+from vllm_nemo import require
+from vllm_nemo._overlay import guard
+guard.check()
 require("first")
 print(json.dumps(sys.watched))
 """

@@ -187,7 +187,7 @@ def test_a_source_tree_says_that_it_is_one(tmp_path: Path) -> None:
     installed.write_vllm(environment.site_packages)
     env = {"PYTHONPATH": str(installed.OVERLAY)}
     assert environment.prints("-c", "import vllm_nemo; print(1)", env=env) == "1"
-    for code in ("import vllm_nemo, vllm", "import vllm_nemo; vllm_nemo.patches()"):
+    for code in ("import vllm_nemo, vllm", "import vllm_nemo; vllm_nemo.list_patches()"):
         error = environment.fails("-c", code, env=env)
         assert "source tree, not a built wheel" in error
         assert "pip wheel --no-deps -w dist ." in error
@@ -209,7 +209,7 @@ def test_a_finder_that_was_removed(shared: installed.Interpreter) -> None:
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != "vllm_nemo"]
 import vllm
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 """
     error = shared.fails("-c", code)
@@ -221,7 +221,7 @@ def test_the_guard_sees_a_vllm_that_does_not_match(own: installed.Interpreter) -
     code = f"""\
 import vllm.models
 open({str(own.file("vllm/engine/core.py"))!r}, "a").write("# edited")
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 """
     assert "changed: vllm/engine/core.py" in own.fails("-c", code)
@@ -239,7 +239,7 @@ with open(file, "w") as stream:
 os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 after = os.stat(file)
 assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 """
     assert "changed: vllm/engine/core.py" in own.fails("-c", code)
@@ -247,7 +247,7 @@ check()
 
 def test_the_guard_passes_and_may_be_called_again(shared: installed.Interpreter) -> None:
     code = (
-        "from vllm_nemo._guard import check; check(); import vllm.models; check(); print('passed')"
+        "from vllm_nemo._overlay.guard import check; check(); import vllm.models; check(); print('passed')"
     )
     assert shared.prints("-c", code) == "passed"
 
@@ -292,7 +292,7 @@ def test_read_only_and_without_privileges() -> None:
     code = """\
 import os, sys
 # The standard library may be out of reach without privileges.
-import dataclasses, logging, vllm_nemo._api
+import dataclasses, logging, vllm_nemo._overlay.api
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:
@@ -301,7 +301,7 @@ try:
 except PermissionError:
     pass
 import vllm.models, vllm.engine.core
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 print(vllm.models.ORIGIN, vllm.engine.core.ORIGIN)
 """

@@ -182,7 +182,7 @@ def hook(event, arguments):
         inside.set()
         asked.wait(10)
         time.sleep(0.3)
-    elif arguments[0] == "vllm_nemo._manifest":
+    elif arguments[0] == "vllm_nemo._overlay.manifest":
         asked.set()
 
 assert "json" not in sys.modules, "something else has imported json"
@@ -329,7 +329,7 @@ class Watching:
 sys.meta_path.insert(0, Watching())
 import vllm.models, vllm.engine
 print(vllm.models.ORIGIN, vllm.engine.ORIGIN)
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 """
     assert shared.prints("-c", code) == "served served"
@@ -344,7 +344,7 @@ from importlib.machinery import PathFinder
 sys.meta_path.insert(0, PathFinder)
 import vllm.models
 print(vllm.models.ORIGIN)
-from vllm_nemo._guard import check
+from vllm_nemo._overlay.guard import check
 check()
 """
     process = shared.run("-c", code)

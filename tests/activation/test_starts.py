@@ -232,7 +232,7 @@ class TestUnprocessed:
 
     def test_the_guard_raises_on_stock_modules(self, unprocessed, how: str) -> None:
         python, flags, env = unprocessed[how]
-        code = "import vllm.models; from vllm_nemo._guard import check; check()"
+        code = "import vllm.models; from vllm_nemo._overlay.guard import check; check()"
         error = python.fails(*flags, "-c", code, env=env)
         assert "vllm_nemo.OverlayError" in error
         assert f"vllm.models from {python.file('vllm/models.py')}" in error
@@ -242,7 +242,7 @@ class TestUnprocessed:
     ) -> None:
         """Loading the guard activates: what is imported from then on is served."""
         python, flags, env = unprocessed[how]
-        code = "import vllm; from vllm_nemo._guard import check; check(); import vllm.models as m;"
+        code = "import vllm; from vllm_nemo._overlay.guard import check; check(); import vllm.models as m;"
         assert python.prints(*flags, "-c", code + "print(m.ORIGIN)", env=env) == "served"
 
     def test_activating_too_late_is_an_error_at_the_next_import(
@@ -310,7 +310,7 @@ def test_the_switch_cannot_change_half_way(shared: installed.Interpreter) -> Non
 
 def test_switched_off_the_guard_warns_and_lets_go(shared: installed.Interpreter) -> None:
     code = (
-        "import vllm.models; from vllm_nemo._guard import check; check(); print(vllm.models.ORIGIN)"
+        "import vllm.models; from vllm_nemo._overlay.guard import check; check(); print(vllm.models.ORIGIN)"
     )
     process = shared.run("-c", code, env={"NRL_VLLM_OVERLAY": "off"})
     assert (process.returncode, process.stdout.strip()) == (0, "stock")

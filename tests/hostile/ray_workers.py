@@ -32,7 +32,7 @@ def tell(first):
     except Exception as error:  # noqa: BLE001 - an answer as well
         origin = type(error).__name__
     try:
-        from vllm_nemo._guard import check
+        from vllm_nemo._overlay.guard import check
 
         check()
         guard = "passes"

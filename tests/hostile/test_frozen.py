@@ -18,7 +18,7 @@ from tests.support.installers import NEW
 SCALED = "import vllm.models; print(vllm.models.Model().scale(2))"
 STOCK, PATCHED = "4", "10"
 ACTIVATED = "import vllm_nemo; " + SCALED
-GUARDED = SCALED + "; from vllm_nemo._guard import check; check()"
+GUARDED = SCALED + "; from vllm_nemo._overlay.guard import check; check()"
 
 
 class Started:
@@ -63,7 +63,7 @@ def work(queue, first):
             import vllm_nemo
         import vllm.models
         seen = vllm.models.Model().scale(2)
-        from vllm_nemo._guard import check
+        from vllm_nemo._overlay.guard import check
         check()
         queue.put(seen)
     except Exception as error:
@@ -128,7 +128,7 @@ def test_the_overlay_in_a_zip_file_is_an_error(index: Path, tmp_path: Path) -> N
         sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", PYTHONPATH=paths
     )
     assert python.prints("-c", "import vllm_nemo; print(1)") == "1"
-    for code in (ACTIVATED, "import vllm_nemo; vllm_nemo.patches()", GUARDED):
+    for code in (ACTIVATED, "import vllm_nemo; vllm_nemo.list_patches()", GUARDED):
         error = python.fails("-c", code)
         assert "OverlayError" in error
         assert f"{overlay}/vllm_nemo is inside a zip file" in error

@@ -12,7 +12,7 @@ import pytest
 from tests.support import installed
 
 ORIGIN = "import vllm.models; print(vllm.models.ORIGIN)"
-GUARD = "from vllm_nemo._guard import check; check()"
+GUARD = "from vllm_nemo._overlay.guard import check; check()"
 
 
 def doctor(environment: installed.Interpreter, **options: Any) -> dict[str, str]:
@@ -42,7 +42,7 @@ EVIL = "ORIGIN = 'evil'\n"
         ("vllm.\0", "vllm/\0.py"),
         ("vllm.", "vllm/.py"),
         ("os", "os.py"),
-        ("vllm_nemo._api", "vllm_nemo/_api.py"),
+        ("vllm_nemo._overlay.api", "vllm_nemo/_api.py"),
     ],
 )
 def test_a_manifest_that_points_outside(own: installed.Interpreter, name: str, path: str) -> None:

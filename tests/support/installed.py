@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from build_hooks import diff
+from build_hooks.diffs.writer import make as make_diff
 from tests.support import source, stand_in
 
 OVERLAY = Path(__file__).parent.parent.parent / "overlay"
@@ -231,7 +231,7 @@ def _diffs(patch: Mapping[str, Any]) -> dict[str, str]:
         path, after, before = _PRESENT
         changes = {path: (before, after)}
     text = "".join(
-        diff.make(path, None if old is None else old.encode(), new.encode())
+        make_diff(path, None if old is None else old.encode(), new.encode())
         for path, (old, new) in changes.items()
     )
     return {patch["variant"] or "0.28.0": text}
@@ -270,8 +270,8 @@ def write_overlay(
             f"{info}/METADATA": metadata("vllm-nemo", OVERLAY_VERSION),
             f"{info}/RECORD": "vllm_nemo/__init__.py,,\n",
             f"{info}/entry_points.txt": (
-                "[console_scripts]\nvllm-nemo = vllm_nemo._cli:main\n\n"
-                "[vllm.general_plugins]\nvllm_nemo = vllm_nemo._guard:check\n"
+                "[console_scripts]\nvllm-nemo = vllm_nemo._overlay.cli:main\n\n"
+                "[vllm.general_plugins]\nvllm_nemo = vllm_nemo._overlay.guard:check\n"
             ),
         },
     )

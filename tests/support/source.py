@@ -13,7 +13,11 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from build_hooks import assemble, base, lock, queue
+from build_hooks.assembly.assemble import assemble
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.files import sha256
+from build_hooks.outputs import lock
+from build_hooks.queues.reader import load
 from tests.support import stand_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,6 +122,10 @@ def copy_project(directory: Path) -> Path:
     for name in _DIRECTORIES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    # The logic of the queue's patches goes with the queue.
+    for path in (root / "overlay" / "vllm_nemo" / "patches").iterdir():
+        if path.name not in ("__init__.py", "shared"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return root
 
 
@@ -126,10 +134,10 @@ def make(directory: Path) -> Tree:
     root = copy_project(directory)
     overlay = stand_in.write_queue(root / "overlay")
     wheels = directory / "cache" / "vllm-nemo" / "wheels"
-    loaded = queue.load(overlay)
+    loaded = load(overlay)
     for release in stand_in.RELEASES:
         path = stand_in.write_wheel(wheels, release)
         assert loaded.patches[0].needed(Version(release))
-        made = assemble.assemble(loaded, base.from_wheel(path))
-        lock.write(overlay, made, {path.name: assemble.sha256(path.read_bytes())})
+        made = assemble(loaded, from_wheel(path))
+        lock.write(overlay, made, {path.name: sha256(path.read_bytes())})
     return Tree(root, wheels)

@@ -18,7 +18,7 @@ from vllm_nemo._overlay import api, files, record, served
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.finder import half_patched, is_switched_on, stray_modules
 from vllm_nemo._overlay.installed import Installed, release_of
-from vllm_nemo._overlay.manifest import load_manifest
+from vllm_nemo._overlay.manifest import PACKAGE, load_manifest
 from vllm_nemo._overlay.stock import check_stock, stock_file
 from vllm_nemo._overlay.switches import OVERLAY
 
@@ -33,7 +33,6 @@ OK = "ok"
 WARN = "warn"
 FAIL = "fail"
 
-PACKAGE = Path(__file__).absolute().parent
 START_FILES = {"vllm_nemo.pth": "import vllm_nemo\n", "vllm_nemo.start": "vllm_nemo:activate\n"}
 GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._overlay.guard:check")
 

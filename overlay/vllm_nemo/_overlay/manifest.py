@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 OUTCOMES = ("applied", "not-needed", "present")
 
-_PACKAGE = Path(__file__).absolute().parent
+# Of ``vllm_nemo`` itself, which holds the manifest and the served modules.
+PACKAGE = Path(__file__).absolute().parent.parent
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -127,7 +128,7 @@ class Manifest:
 @functools.cache
 def load_manifest() -> Manifest:
     """Return this overlay's manifest. An OverlayError is raised again at each call."""
-    return read(_PACKAGE)
+    return read(PACKAGE)
 
 
 def read(directory: Path) -> Manifest:

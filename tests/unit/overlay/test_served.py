@@ -7,7 +7,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from vllm_nemo import OverlayError, _inspect, _manifest
+from vllm_nemo import OverlayError
+from vllm_nemo._overlay import manifest as manifests
+from vllm_nemo._overlay import served
 
 from tests.support import installed
 
@@ -30,12 +32,12 @@ SERVED = {
 }
 
 
-def _install(directory: Path) -> _manifest.Manifest:
+def _install(directory: Path) -> manifests.Manifest:
     _write(directory, STOCK)
     _write(directory / "package" / "_modules", SERVED)
     data = installed.manifest(STOCK, SERVED)
     (directory / "package" / "manifest.json").write_text(json.dumps(data))
-    return _manifest.read(directory / "package")
+    return manifests.read(directory / "package")
 
 
 def _write(root: Path, files: dict[str, str]) -> None:
@@ -47,7 +49,7 @@ def _write(root: Path, files: dict[str, str]) -> None:
 
 def test_git_makes_the_served_files_of_them(tmp_path: Path) -> None:
     manifest = _install(tmp_path)
-    found = {m.path: text for m, text in _inspect.diffs(manifest, tmp_path / "vllm", None)}
+    found = {m.path: text for m, text in served.diffs(manifest, tmp_path / "vllm", None)}
     assert set(found) == set(SERVED)
     (tmp_path / "all.patch").write_bytes("".join(found.values()).encode())
     work = tmp_path / "work"
@@ -60,8 +62,8 @@ def test_git_makes_the_served_files_of_them(tmp_path: Path) -> None:
 
 def test_one_patch(tmp_path: Path) -> None:
     manifest = _install(tmp_path)
-    assert list(_inspect.diffs(manifest, tmp_path / "vllm", "first")) == []
-    found = list(_inspect.diffs(manifest, tmp_path / "vllm", "second"))
+    assert list(served.diffs(manifest, tmp_path / "vllm", "first")) == []
+    found = list(served.diffs(manifest, tmp_path / "vllm", "second"))
     assert len(found) == len(SERVED)
 
 
@@ -70,18 +72,18 @@ def test_files_that_are_not_as_built_have_none(tmp_path: Path, file: str) -> Non
     manifest = _install(tmp_path)
     (tmp_path / file).write_text("edited\n")
     with pytest.raises(OverlayError, match="changed"):
-        list(_inspect.diffs(manifest, tmp_path / "vllm", None))
+        list(served.diffs(manifest, tmp_path / "vllm", None))
 
 
 def test_states(tmp_path: Path) -> None:
     manifest = _install(tmp_path)
-    assert all(state.holds for state in _inspect.states(manifest, tmp_path / "vllm"))
+    assert all(state.holds for state in served.module_states(manifest, tmp_path / "vllm"))
     (tmp_path / "vllm/plain.py").unlink()
     (tmp_path / "vllm/added.py").touch()
     (tmp_path / "package/_modules/vllm/ends.py").write_text("edited")
     states = {
         state.module.path: (state.stock, state.served)
-        for state in _inspect.states(manifest, tmp_path / "vllm")
+        for state in served.module_states(manifest, tmp_path / "vllm")
         if not state.holds
     }
     assert states == {
@@ -89,4 +91,4 @@ def test_states(tmp_path: Path) -> None:
         "vllm/added.py": ("unexpected", "ok"),
         "vllm/ends.py": ("ok", "changed"),
     }
-    assert {state.stock for state in _inspect.states(manifest, None)} == {"absent"}
+    assert {state.stock for state in served.module_states(manifest, None)} == {"absent"}

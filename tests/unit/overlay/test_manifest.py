@@ -8,7 +8,8 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vllm_nemo import OverlayError, _manifest
+from vllm_nemo import OverlayError
+from vllm_nemo._overlay import manifest as manifests
 
 from tests.support import installed
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _read(directory: Path, data: object) -> _manifest.Manifest:
+def _read(directory: Path, data: object) -> manifests.Manifest:
     (directory / "manifest.json").write_text(json.dumps(data))
-    return _manifest.read(directory)
+    return manifests.read(directory)
 
 
 def test_all_of_it_is_read(tmp_path: Path) -> None:
     manifest = _read(tmp_path, installed.manifest())
     assert manifest.overlay == installed.OVERLAY_VERSION
-    assert manifest.base == _manifest.Base("vllm", "0.29.0", locked=False)
-    assert manifest.modules["vllm.engine"] == _manifest.Module(
+    assert manifest.base == manifests.Base("vllm", "0.29.0", locked=False)
+    assert manifest.modules["vllm.engine"] == manifests.Module(
         name="vllm.engine",
         path="vllm/engine/__init__.py",
         package=True,
@@ -35,7 +36,7 @@ def test_all_of_it_is_read(tmp_path: Path) -> None:
     )
     assert manifest.modules["vllm.added"].stock is None
     assert [patch.id for patch in manifest.patches] == ["first", "second", "third", "fourth"]
-    assert manifest.patches[0] == _manifest.Patch(
+    assert manifest.patches[0] == manifests.Patch(
         id="first",
         title="Models tell where they come from",
         outcome="applied",
@@ -46,7 +47,7 @@ def test_all_of_it_is_read(tmp_path: Path) -> None:
         switch="always",
         files=("vllm/models.py",),
         offsets={"vllm/models.py": (0, 3)},
-        upstream=(_manifest.Upstream("pull", "vllm-project/vllm#1", "the same", "0.30.0"),),
+        upstream=(manifests.Upstream("pull", "vllm-project/vllm#1", "the same", "0.30.0"),),
     )
     assert manifest.patches[2].variant is None
     assert manifest.served_file(manifest.modules["vllm.models"]) == (
@@ -125,9 +126,9 @@ def test_a_module_outside_vllm_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(OverlayError, match="cannot be used"):
-        _manifest.read(tmp_path)
+        manifests.read(tmp_path)
 
 
 def test_a_source_tree_has_none(tmp_path: Path) -> None:
     with pytest.raises(OverlayError, match="source tree, not a built wheel"):
-        _manifest.read(tmp_path)
+        manifests.read(tmp_path)
