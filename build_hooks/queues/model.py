@@ -78,6 +78,7 @@ class Patch:
         ends: Files that it no longer changes, and since which release.
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
+        review: What an import was not sure of, and a person has not looked at yet.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Patch:
     not_needed: Mapping[Version, str]
     notes: Mapping[Version, str]
     variants: tuple[Variant, ...]
+    review: tuple[str, ...] = ()
 
     def needed(self, release: Version) -> bool:
         """Tell whether a release, or a build that is newer than one, lies in the patch's range."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 # Names of directories, so no longer than any file system takes.
-_ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _MODULE = re.compile(r"vllm_nemo\.patches\.[a-z_0-9]+")
 _SWITCH = re.compile(r"always|NRL_[A-Z0-9]+(_[A-Z0-9]+)*")
 # Far above any file of a queue; a reader that never ends is no reader.
@@ -48,20 +48,23 @@ def load(directory: Path) -> Queue:
     series = _read(directory / "series.toml", directory, problems)
     releases: tuple[Version, ...] = ()
     revision = 0
+    foreign = False
     if series is None:
         # What it would list is told all the same what is wrong with it.
         ids = sorted(path.name for path in directory.glob("patches/*"))
     else:
         table = Fields(series, "series.toml", problems)
+        # Only a queue of others has a name: it is free of what this project asks of its own.
+        foreign = bool(table.text("name", required=False))
         releases = table.releases("releases")
         revision = table.number("revision")
         ids = table.strings("patches")
         table.end()
         _compare(ids, directory, problems)
     patches = [
-        _patch(name, directory, releases, problems)
+        _patch(name, directory, releases, problems, foreign=foreign)
         for name in dict.fromkeys(ids)
-        if _ID.fullmatch(name) and (directory / "patches" / name).is_dir()
+        if ID.fullmatch(name) and (directory / "patches" / name).is_dir()
     ]
     whole = tuple(patch for patch in patches if patch is not None)
     problems += _check_amends(whole)
@@ -92,7 +95,7 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
     for name, times in Counter(ids).items():
         if times > 1:
             problems.append(Problem("series.toml", "patches", f"lists {name!r} {times} times"))
-        if not _ID.fullmatch(name):
+        if not ID.fullmatch(name):
             message = f"{name!r} is not an id: lower-case words and hyphens, 64 characters at most"
             problems.append(Problem("series.toml", "patches", message))
         elif not (directory / "patches" / name).is_dir():
@@ -107,7 +110,12 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
 
 
 def _patch(
-    name: str, directory: Path, releases: Sequence[Version], problems: list[Problem]
+    name: str,
+    directory: Path,
+    releases: Sequence[Version],
+    problems: list[Problem],
+    *,
+    foreign: bool,
 ) -> Patch | None:
     home = directory / "patches" / name
     file = f"patches/{name}/patch.toml"
@@ -120,11 +128,17 @@ def _patch(
     patch = Patch(
         id=name,
         title=table.text("title"),
-        why=table.text("why"),
-        risk=table.text("risk"),
-        removal=table.text("removal"),
+        why=table.text("why", required=not foreign),
+        risk=table.text("risk", required=not foreign),
+        removal=table.text("removal", required=not foreign),
         vllm=table.specifiers("vllm"),
-        switch=table.text("switch", pattern=_SWITCH, meaning="'always' or an NRL_ variable"),
+        switch=table.text(
+            "switch",
+            required=not foreign,
+            pattern=_SWITCH,
+            meaning="'always' or an NRL_ variable",
+        )
+        or "always",
         module=table.text(
             "module", required=False, pattern=_MODULE, meaning="a module of vllm_nemo.patches"
         ),
@@ -135,11 +149,12 @@ def _patch(
         not_needed=table.by_release("not-needed"),
         notes=table.by_release("notes"),
         variants=variants,
+        review=tuple(table.strings("review", required=False)),
     )
     table.end()
     # Without the releases, whose fault is told, there is nothing to hold the patch against.
     if len(problems) == before and releases:
-        problems += _check(patch, file, releases)
+        problems += _check(patch, file, releases, foreign=foreign)
         problems += logic.check(patch, f"patches/{name}/", directory / "vllm_nemo")
     return patch if len(problems) == before else None
 
@@ -167,7 +182,9 @@ def _variants(home: Path, directory: Path, problems: list[Problem]) -> tuple[Var
     return tuple(sorted(variants, key=lambda variant: variant.release))
 
 
-def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Problem]:
+def _check(
+    patch: Patch, file: str, releases: Sequence[Version], *, foreign: bool
+) -> Iterable[Problem]:
     """Check what needs the patch as a whole: each release is served, each diff is used."""
     if not patch.variants:
         yield Problem(file, "", "there is no <release>.patch beside it")
@@ -183,7 +200,7 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
                 used |= {(since, path) for path, since in diff.variants.items()}
             if reason is not None:
                 yield Problem(file, "not-needed", f"{release} lies inside the range {patch.vllm}")
-        elif reason is None:
+        elif reason is None and not foreign:
             yield Problem(
                 file, "not-needed", f"{release} lies outside the range {patch.vllm}: say why"
             )
