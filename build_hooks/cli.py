@@ -110,9 +110,52 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument("id", metavar="ID")
     whole.add_argument("release", metavar="RELEASE")
 
+    importing = add("import", _import)
+    importing.add_argument("sources", nargs="+", metavar="SOURCE", help=_SOURCES)
+    importing.add_argument(
+        "--queue",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the queue that the patches go to, at its end; it is made if there is none",
+    )
+    importing.add_argument(
+        "--release", required=True, metavar="RELEASE", help="the release that they are for"
+    )
+    importing.add_argument("--id", metavar="ID", help="the name of a single patch")
+    importing.add_argument(
+        "--strip",
+        type=int,
+        choices=range(100),
+        metavar="N",
+        help="take N components off each path, as patch -pN",
+    )
+    importing.add_argument("--prefix", metavar="P", help="put P before each path: vllm")
+    importing.add_argument(
+        "--fuzz",
+        action="store_true",
+        help="let context differ, as patch -F3; what was placed so is marked for review",
+    )
+    importing.add_argument(
+        "--drop-outside", action="store_true", help="leave out files outside of vllm/"
+    )
+    importing.add_argument(
+        "--amends",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="let the patches undo lines of this one, which the queue has",
+    )
+
     add("lint", _lint)
     add("docs", _docs)
     return parser
+
+
+_SOURCES = (
+    "a patch file, a mailbox, an edited tree (a directory with vllm/), or commits of a local git "
+    "repository: REPO:COMMIT, REPO:A..B"
+)
 
 
 def _open(setting: str, queue: Queue, wheels: Path | None) -> Base:
@@ -287,6 +330,39 @@ def _show(options: argparse.Namespace) -> int:
     for path, variant in diff.variants.items():
         print(f"{path}: from {variant}.patch", file=sys.stderr)
     sys.stdout.write(diff.text.decode())
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    """Bring patches of others into a queue, in whatever form they were published."""
+    # tomlkit, which it writes with, is no requirement of a build.
+    from build_hooks.intake import sources, store
+    from build_hooks.intake.bring import bring, stack
+    from build_hooks.intake.door import Options
+
+    release = _release(options.release)
+    target = store.Target(options.queue, release)
+    queue = load(options.queue) if target.exists else None
+    if queue is not None and release not in queue.releases:
+        raise BuildError(f"{release} is not in {target.series}; add it to `releases` first")
+    known = lock.load(options.project.queue, release)
+    wheel = cache.fetch_wheel(release, known.wheels if known else {}, options.wheels)
+    base = from_wheel(wheel)
+    tree = stack([queue] if queue else [], base)
+    patches = [patch for source in options.sources for patch in sources.read(source, base)]
+    names = store.names(patches, options.id, [p.id for p in queue.patches] if queue else [])
+    wanted = Options(
+        options.strip,
+        options.prefix,
+        fuzz=options.fuzz,
+        drop_outside=options.drop_outside,
+        amends=tuple(options.amends),
+    )
+    brought = bring(list(zip(names, patches, strict=True)), tree, wanted)
+    for patch, file in zip(brought, target.write(brought), strict=True):
+        print(f"{options.project.shown(file)}: {patch.patch.title}")
+        for note in (*patch.notes, *(f"review: {entry}" for entry in patch.review)):
+            print(f"    {note}")
     return 0
 
 

@@ -325,7 +325,7 @@ def _verify(options: argparse.Namespace) -> int:
     if any(state.served != files.OK for state in states):
         print("Served files are not as they were built: reinstall vllm-nemo.")
     if status == HOLDS:
-        added = f" and {len(manifest.data)} data files" if manifest.data else ""
+        added = f", {len(manifest.data)} of data," if manifest.data else ""
         modules = f"{len(manifest.modules)} modules{added}"
         print(f"All {modules} and their stock files are as they were built.")
     return status

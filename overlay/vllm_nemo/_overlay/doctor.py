@@ -159,7 +159,7 @@ def _overlay(manifest: Manifest) -> Check:
         f"{len(manifest.patches)} patches, {len(manifest.modules)} modules"
     )
     if manifest.data:
-        detail += f", {len(manifest.data)} data files"
+        detail += f", data files: {len(manifest.data)}"
     if base.locked:
         return Check("overlay", OK, detail)
     return Check("overlay", WARN, f"{detail}; built from a base that no lock covers")
