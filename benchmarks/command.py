@@ -1,72 +1,71 @@
-"""The command: measure sections, keep what came of them, and write the page."""
+"""The command: it measures sections, prints their tables and writes the page."""
 
 from __future__ import annotations
 
-import json
-import time
-import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timezone
+import argparse
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from benchmarks import page
-from benchmarks.measure import Section, progress
+from harness import tools
+from harness.environments import RELEASES
+from harness.tools import BUILD, ROOT
 
-if TYPE_CHECKING:
-    from benchmarks.context import Context
+SECTIONS = ("builds", "starts", "generation")
+PAGE = ROOT / "docs" / "performance.md"
+_DESCRIPTION = """\
+Measures what the overlay costs, and prints a table of each section. Makes two environments of one
+vLLM release below build/bench-envs, one with the overlay, and fetches the wheels of all supported
+releases (2 GB), unless they are there. pyperf's files stay in build/benchmarks.
+"""
 
-Measure = Callable[["Context"], Section]
+
+def main() -> int:
+    """Read the arguments, measure and return the exit status."""
+    parser = argparse.ArgumentParser(prog="benchmarks/run", description=_DESCRIPTION)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--vllm", choices=RELEASES, default=RELEASES[-1], metavar="RELEASE")
+    parser.add_argument("--quick", action="store_true", help="only to see that everything works")
+    parser.add_argument("--read", action="store_true", help="take the files of the last run")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    unknown = [name for name in options.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    if options.write and (options.sections or options.quick):
+        parser.error("the page is made from all sections, measured in full")
+    interpreter = tools.interpreter("benchmark")
+    if Path(sys.prefix) != interpreter.parent.parent:
+        return subprocess.run([interpreter, *sys.argv], check=False).returncode
+    return _measure(options)
 
 
-def measure_all(
-    sections: Mapping[str, Measure], context: Context, machine: Mapping[str, str]
-) -> dict[str, Any]:
-    """Measure sections one after the other and return the report; one that fails is named in it."""
-    started = time.monotonic()
-    done: dict[str, Any] = {}
-    failed = []
-    for name, measure in sections.items():
-        begun = time.monotonic()
-        progress(f"\n{name}")
-        try:
-            section = measure(context)
-        except Exception:  # noqa: BLE001 - whatever it is, the other sections are measured
-            traceback.print_exc()
-            failed.append(name)
-            continue
-        done[name] = {**section.machine(), "seconds": round(time.monotonic() - begun, 1)}
-        progress(f"\n{page.terminal(name, section)}")
-    return {
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "quick": context.quick,
-        "seconds": round(time.monotonic() - started, 1),
-        "machine": dict(machine),
-        "failed": failed,
-        "sections": done,
+def _measure(options: argparse.Namespace) -> int:
+    # They import pyperf.
+    from benchmarks import builds, generation, page, starts, subject
+
+    measures = {
+        "builds": builds.measure,
+        "starts": starts.measure,
+        "generation": generation.measure,
     }
-
-
-def finish(
-    report: Mapping[str, Any], wanted: Collection[str], json_file: Path, page_file: Path | None
-) -> int:
-    """Keep a report, and write the page if there is to be one; return the exit status.
-
-    The page is not made of a run in which a section failed, nor of a quick one, nor of one that
-    lacks a ``wanted`` section.
-    """
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    progress(f"{json_file}: written")
-    failed: Sequence[str] = report["failed"]
-    if failed:
-        progress(f"failed: {', '.join(failed)}; no page is written")
+    results = BUILD / ("benchmarks-quick" if options.quick else "benchmarks")
+    chosen = options.sections or SECTIONS
+    try:
+        if not options.read:
+            measured = subject.make(options.vllm, quick=options.quick)
+            for name in chosen:
+                print(f"\n{name}", file=sys.stderr)
+                shutil.rmtree(results / name, ignore_errors=True)
+                measures[name](measured, results / name)
+        for name in chosen:
+            print(f"\n{name}\n\n{page.terminal(results / name)}")
+        if options.write:
+            text = page.fill(PAGE.read_text(encoding="utf-8"), page.tables(results, SECTIONS))
+            PAGE.write_text(text, encoding="utf-8")
+            print(f"\n{PAGE.relative_to(ROOT)}: written")
+    except (OSError, RuntimeError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"benchmarks/run: error: {error}", file=sys.stderr)
         return 1
-    if page_file is not None:
-        missing = sorted(set(wanted) - set(report["sections"]))
-        if missing or report["quick"]:
-            progress(f"no page is written: {', '.join(missing) or 'all'} not measured in full")
-            return 1
-        page_file.write_text(page.markdown(report), encoding="utf-8")
-        progress(f"{page_file}: written")
     return 0

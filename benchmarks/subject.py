@@ -1,85 +1,104 @@
-"""A process to measure that stays alive between rounds: this side of the conversation with it."""
+"""What is measured: one vLLM release, in an environment with the overlay and in one without."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SCRIPTS = Path(__file__).parent / "subjects"
+from harness import engine, environments
+from harness.tools import BUILD, run
+
+from benchmarks import models
+
+_HOME = "bench-envs"
+_ENGINE = Path(__file__).with_name("engine.py")
+_BATCH = {"prompts": 8, "length": 32, "tokens": 32}
+_DTYPE_DENSE = "float16"  # vLLM's attention in bfloat16 dies on a CPU whose AMX nobody has set up
 
 
+@dataclasses.dataclass(frozen=True)
 class Subject:
-    """A script of ``subjects/``, run by some interpreter; it answers one request at a time.
+    """What one run measures.
 
-    A context manager that ends the process. What it prints goes to a log. ``under`` is a command
-    that runs the interpreter.
+    Attributes:
+        release: The vLLM release.
+        stock: The root of an environment with vLLM on a CPU.
+        overlay: The root of one that is alike, with the overlay.
+        scratch: A directory for what the measured commands write; it stays after a run.
+        quick: Whether the run is only to see that everything works.
     """
 
-    def __init__(
-        self,
-        python: Path,
-        script: str,
-        env: Mapping[str, str],
-        log: Path,
-        *,
-        under: Sequence[str] = (),
-        **arguments: object,
-    ) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._script, self._log = script, log
-        with log.open("w") as file:
-            self._process = subprocess.Popen(
-                [*under, str(python), str(SCRIPTS / script), json.dumps(arguments)],
-                env=dict(env),
-                cwd=log.parent,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-            )
+    release: str
+    stock: Path
+    overlay: Path
+    scratch: Path
+    quick: bool
 
-    def __enter__(self) -> Subject:  # noqa: PYI034 - Self is of Python 3.11
-        return self
+    def turns(self, wanted: int) -> int:
+        """Return how many values to take."""
+        return 2 if self.quick else wanted
 
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin and self._process.stdout  # noqa: PT018, S101
-        self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
 
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self._process.pid
+def make(release: str, *, quick: bool) -> Subject:
+    """Make the environments, unless they are there, and install the overlay of this source tree."""
+    interpreter = Path(sys.executable)
+    stock, overlay = (
+        environments.environment(release, interpreter, f"{_HOME}/{name}")
+        for name in ("stock", "overlay")
+    )
+    uv, wheel = interpreter.with_name("uv"), environments.wheel(release, interpreter)
+    run([uv, "pip", "install", "--quiet", "--no-deps", "--reinstall", "--python", overlay, wheel])
+    scratch = BUILD / _HOME / "scratch"
+    scratch.mkdir(exist_ok=True)
+    return Subject(release, stock, overlay, scratch, quick)
 
-    def send(self, **request: object) -> None:
-        """Ask, without waiting for the answer."""
-        assert self._process.stdin  # noqa: S101
-        try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-        except BrokenPipeError as error:
-            raise self._gone() from error
 
-    def receive(self) -> Any:  # noqa: ANN401 - whatever the script answers
-        """Wait for the next answer; the first is what the script says once it is ready."""
-        assert self._process.stdout  # noqa: S101
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._gone()
-        return json.loads(line)
+def python(home: Path) -> Path:
+    """Return an environment's interpreter."""
+    return home / "bin" / "python"
 
-    def ask(self, **request: object) -> Any:  # noqa: ANN401 - as receive
-        """Ask and wait for the answer."""
-        self.send(**request)
-        return self.receive()
 
-    def _gone(self) -> RuntimeError:
-        said = self._log.read_text(errors="replace")[-4000:]
-        return RuntimeError(f"{self._script} ended:\n{said}\nall of it: {self._log}")
+def variables(home: Path, **extra: str) -> dict[str, str]:
+    """Return the variables of an engine, with caches of its environment's own."""
+    settings = {
+        **engine.CPU,
+        # The engine runs in the process that is measured.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_CACHE_ROOT": str(home / "cache" / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(home / "cache" / "inductor"),
+    }
+    return engine.variables(**settings | extra)
+
+
+def engine_command(
+    home: Path,
+    model: Mapping[str, Any],
+    batches: int,
+    result: Path | None = None,
+    **changes: Any,  # noqa: ANN401 - whatever LLM takes
+) -> list[str | Path]:
+    """Return the command that starts an engine and generates batches (``engine.py``).
+
+    Args:
+        home: The root of the environment.
+        model: One of ``models``.
+        batches: How many batches.
+        result: The file that is written, where there are batches.
+        changes: Arguments of ``LLM`` to add.
+    """
+    dtype = "float32" if model is models.EXPERTS else _DTYPE_DENSE
+    shared: dict[str, Any] = {"load_format": "dummy", "seed": 0, "dtype": dtype}
+    shared["max_num_seqs"] = _BATCH["prompts"]
+    given = {
+        **_BATCH,
+        "model": model,
+        "arguments": engine.arguments(**shared | changes),
+        "batches": batches,
+        "result": str(result),
+    }
+    return [python(home), _ENGINE, json.dumps(given)]

@@ -25,13 +25,13 @@ def spell(text: str) -> Version | None:
     except ValueError:
         # InvalidVersion, or a number of too many digits.
         return None
-    missing = _COMPONENTS - len(version.release)
-    if missing <= 0:
-        return version
-    written = ".".join(map(str, version.release))
+    release = list(version.release)
+    while len(release) > _COMPONENTS and release[-1] == 0:
+        release.pop()
+    release += [0] * (_COMPONENTS - len(release))
     epoch = f"{version.epoch}!" if version.epoch else ""
-    rest = str(version)[len(epoch) + len(written) :]
-    return Version(f"{epoch}{written}{'.0' * missing}{rest}")
+    rest = str(version)[len(version.base_version) :]
+    return Version(epoch + ".".join(map(str, release)) + rest)
 
 
 def final(version: Version) -> Version:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from harness.environments import DEFAULT, ENVIRONMENTS, MATRIX
 
 from tests.support.environment import Environment
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-ROOT = Path(__file__).parent.parent
-MATRIX = tomllib.loads((ROOT / "ci" / "matrix.toml").read_text())
-
 
 # How long an example takes tells of the machine, not of the code.
 hypothesis.settings.register_profile(
@@ -34,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="RELEASE",
         help="vLLM release to run engine tests on; may be given more than once "
-        f"(default: {', '.join(MATRIX['default'])})",
+        f"(default: {', '.join(DEFAULT)})",
     )
     group.addoption(
         "--others",
@@ -45,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--envs",
         type=Path,
-        default=ROOT / "build" / "envs",
+        default=ENVIRONMENTS,
         metavar="DIR",
         help="where ci/env made one environment a release (default: build/envs)",
     )
@@ -59,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    releases = metafunc.config.getoption("--vllm") or MATRIX["default"]
+    releases = metafunc.config.getoption("--vllm") or DEFAULT
     others = metafunc.config.getoption("--others") or []
     if "vllm_env" in metafunc.fixturenames:
         metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.tree import Change, Tree, there_already
+from build_hooks.assembly.tree import Change, Data, Module, Tree, there_already
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import split
 from build_hooks.errors import BuildError, Conflict, ConflictError
-from build_hooks.files import sha256
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
 
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from build_hooks.assembly.tree import Data, Module
     from build_hooks.bases.base import Base
     from build_hooks.diffs.model import FileDiff
     from build_hooks.diffs.owners import Clash
-    from build_hooks.queues.model import Patch, Queue, ReleaseDiff
+    from build_hooks.queues.model import Patch, ReleaseDiff
+    from build_hooks.queues.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -39,73 +38,104 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Overlay:
-    """The queue applied to one base."""
+    """The patches of a stack applied to one base.
 
+    Attributes:
+        stack: The queues.
+        base: The base.
+        release: The release that it is, or that its patches are those of.
+        outcomes: What became of each patch.
+        files: Every file that it brings: modules, and data.
+        stages: The same after each queue, by its name.
+    """
+
+    stack: Stack
     base: Base
+    release: Version
     outcomes: tuple[Outcome, ...]
-    modules: tuple[Module, ...]
-    data: tuple[Data, ...]
-
-    def stock_hashes(self) -> dict[str, str | None]:
-        """Return the sha256 of every stock file the build has read (None: there is none)."""
-        hashes = {m.path: None if m.stock is None else sha256(m.stock) for m in self.modules}
-        return dict(sorted((hashes | {data.path: None for data in self.data}).items()))
-
-    def served_hashes(self) -> dict[str, str]:
-        """Return the sha256 of every file that the overlay brings."""
-        return {f.path: sha256(f.served) for f in sorted(self.files, key=lambda f: f.path)}
+    files: tuple[Module | Data, ...]
+    stages: Mapping[str, tuple[Module | Data, ...]]
 
     @property
-    def files(self) -> tuple[Module | Data, ...]:
-        """Every file that the overlay brings: modules, then data."""
-        return (*self.modules, *self.data)
+    def modules(self) -> tuple[Module, ...]:
+        """Every module that is served."""
+        return tuple(file for file in self.files if isinstance(file, Module))
+
+    @property
+    def data(self) -> tuple[Data, ...]:
+        """Every data file."""
+        return tuple(file for file in self.files if isinstance(file, Data))
 
 
-def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay:
+def assemble(
+    stack: Stack,
+    base: Base,
+    release: Version | None = None,
+    *,
+    present: Collection[str] = (),
+    provided: Collection[str] = (),
+) -> Overlay:
     """Apply every patch that the base needs, strictly, all or nothing.
 
     Args:
-        queue: The patch queue.
+        stack: The queues, and the patches that are taken.
         base: The vLLM to patch.
+        release: The release whose variants are applied; None for that of the base's version.
         present: Ids of patches that the base (a fork) is known to carry already.
+        provided: Ids of patches whose effect the base is said to have in a form of its own.
 
     Raises:
         ConflictError: listing every hunk of every patch that does not fit.
-        BuildError: if ``present`` names an unknown patch, or one that the base needs not.
+        BuildError: if ``present`` or ``provided`` names an unknown patch, or one that is not
+            needed.
     """
-    unknown = sorted(set(present) - {patch.id for patch in queue.patches})
-    if unknown:
-        known = ", ".join(patch.id for patch in queue.patches)
-        raise BuildError(f"NRL_VLLM_PRESENT names {', '.join(unknown)}; the queue has: {known}")
+    release = base.version if release is None else release
+    _refuse_unknown(stack, "NRL_VLLM_PRESENT", present)
+    _refuse_unknown(stack, "NRL_VLLM_PROVIDED", provided)
     tree = Tree(base)
     made = []
+    stages = {}
     conflicts: list[Conflict] = []
-    for patch in queue.patches:
-        if not patch.needed(base.version):
-            if patch.id in present:
-                raise BuildError(
-                    f"NRL_VLLM_PRESENT names {patch.id}, but {base.version} does not need it: "
-                    f"{patch.reason(base.version)}"
-                )
-            made.append(Outcome(patch, outcomes.NOT_NEEDED, reason=patch.reason(base.version)))
-            continue
-        outcome = apply_patch(patch, tree, conflicts, present=patch.id in present)
-        if outcome is not None:
-            made.append(outcome)
+    for queue in stack.queues:
+        for patch in (patch for patch in stack.patches if patch.queue == queue.name):
+            if not patch.needed(release):
+                reason = patch.reason(release)
+                for variable, ids in (("PRESENT", present), ("PROVIDED", provided)):
+                    if patch.id in ids:
+                        raise BuildError(
+                            f"NRL_VLLM_{variable} names {patch.id}, but {release} does not need "
+                            f"it: {reason}"
+                        )
+                made.append(Outcome(patch, outcomes.NOT_NEEDED, reason=reason))
+            elif patch.id in provided:
+                reason = "named in NRL_VLLM_PROVIDED"
+                made.append(Outcome(patch, outcomes.PROVIDED, reason=reason))
+            else:
+                outcome = apply_patch(patch, tree, conflicts, release, present=patch.id in present)
+                if outcome is not None:
+                    made.append(outcome)
+        stages[queue.name] = tree.files()
     conflicts += tree.compile_errors()
     conflicts += tree.name_clashes()
     if conflicts:
-        hint = _hint(queue, base, conflicts)
+        hint = _hint(stack, base, release, conflicts)
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
-    return Overlay(base, tuple(made), tree.modules(), tree.data())
+    return Overlay(stack, base, release, tuple(made), tree.files(), stages)
 
 
-def _hint(queue: Queue, base: Base, conflicts: Sequence[Conflict]) -> str:
+def _refuse_unknown(stack: Stack, variable: str, ids: Collection[str]) -> None:
+    known = [patch.id for patch in stack.patches]
+    unknown = sorted(set(ids) - set(known))
+    if unknown:
+        raise BuildError(f"{variable} names {', '.join(unknown)}; there are: {', '.join(known)}")
+
+
+def _hint(stack: Stack, base: Base, release: Version, conflicts: Sequence[Conflict]) -> str:
     """Say how to carry patches over; empty where patches stand against each other alone."""
     blocked = {conflict.patch for conflict in conflicts if not conflict.other}
     sources: dict[Version, list[str]] = {}
-    for patch in queue.patches:
-        source = nearest(queue, patch, base.version) if patch.id in blocked else None
+    for patch in stack.patches:
+        source = nearest(patch, release) if patch.id in blocked else None
         if source is not None:
             sources.setdefault(source, []).append(patch.id)
     target = str(base.version) if base.pristine else base.origin
@@ -116,19 +146,24 @@ def _hint(queue: Queue, base: Base, conflicts: Sequence[Conflict]) -> str:
     )
 
 
-def nearest(queue: Queue, patch: Patch, version: Version) -> Version | None:
+def nearest(patch: Patch, version: Version) -> Version | None:
     """Return the supported release that needs a patch and is the nearest to a version.
 
     An older release is taken before a newer one; the version itself is never taken.
     """
-    known = [r for r in queue.releases if patch.needed(r) and patch.diff(r) is not None]
+    known = [r for r in patch.releases if patch.needed(r) and patch.diff(r) is not None]
     older = [release for release in known if release < final(version)]
     newer = [release for release in known if release > final(version)]
     return older[-1] if older else newer[0] if newer else None
 
 
 def apply_patch(
-    patch: Patch, tree: Tree, conflicts: list[Conflict], *, present: bool
+    patch: Patch,
+    tree: Tree,
+    conflicts: list[Conflict],
+    release: Version,
+    *,
+    present: bool = False,
 ) -> Outcome | None:
     """Apply one patch to the tree, whole or not at all.
 
@@ -136,16 +171,16 @@ def apply_patch(
         patch: The patch.
         tree: The files as earlier patches leave them; it takes over what this one makes of them.
         conflicts: Gets everything that keeps the patch from applying.
+        release: The release whose variant is applied.
         present: Whether the base is said to carry the patch already.
 
     Returns:
         What became of the patch; None if it does not apply.
     """
-    version = tree.base.version
-    diff = patch.diff(version)
+    diff = patch.diff(release)
     if diff is None:
         oldest = patch.variants[0].release
-        message = f"no variant for vLLM {version}; the oldest is for {oldest}"
+        message = f"no variant for vLLM {release}; the oldest is for {oldest}"
         conflicts.append(Conflict(patch.id, str(oldest), "", 0, message))
         return None
     faults: list[Conflict] = []
@@ -174,8 +209,8 @@ def apply_patch(
         return None
     if present:
         return Outcome(patch, outcomes.PRESENT, "named in NRL_VLLM_PRESENT", diff=diff)
-    tree.write(patch.id, str(diff.release), changes.values())
-    note = patch.notes.get(final(version), "")
+    tree.write(patch.id, diff.variants, changes.values())
+    note = patch.notes.get(final(release), "")
     offsets = {path: change.offsets for path, change in changes.items()}
     return Outcome(patch, outcomes.APPLIED, note=note, diff=diff, offsets=offsets)
 

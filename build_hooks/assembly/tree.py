@@ -16,7 +16,9 @@ from build_hooks.diffs.writer import make
 from build_hooks.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from packaging.version import Version
 
     from build_hooks.bases.base import Base
 
@@ -43,11 +45,12 @@ class Module:
 
 @dataclass(frozen=True)
 class Data:
-    """One data file that the overlay adds."""
+    """One data file that the overlay adds; there is no stock file."""
 
     path: str
     served: bytes
     patches: tuple[str, ...]
+    stock: None = None
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,20 @@ class Tree:
         owned = self._ownership(change.file.path)
         return owned.apply(change.file, change.offsets, patch, amends)[1]
 
-    def write(self, patch: str, variant: str, changes: Iterable[Change]) -> None:
-        """Take over what a patch makes of its files."""
+    def write(self, patch: str, variants: Mapping[str, Version], changes: Iterable[Change]) -> None:
+        """Take over what a patch makes of its files.
+
+        Args:
+            patch: The id of the patch.
+            variants: For each path, the variant that its diff is from.
+            changes: What the patch makes of each file.
+        """
         for change in changes:
             path = change.file.path
             owned, _ = self._ownership(path).apply(change.file, change.offsets, patch)
             self._owned[path] = owned
-            self._history.setdefault(path, []).append((patch, variant, change.content))
+            entry = (patch, str(variants[path]), change.content)
+            self._history.setdefault(path, []).append(entry)
 
     def _ownership(self, path: str) -> Ownership:
         return self._owned.get(path) or Ownership(self.stock(path))
@@ -156,23 +166,16 @@ class Tree:
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 
-    def modules(self) -> tuple[Module, ...]:
-        """Return every changed module as it will be served."""
+    def files(self) -> tuple[Module | Data, ...]:
+        """Return every changed module as it will be served, and every data file."""
         return tuple(
-            self._module(path, [patch for patch, _, _ in history], history[-1][2])
+            self._file(path, [patch for patch, _, _ in history], history[-1][2])
             for path, history in sorted(self._history.items())
-            if paths.is_module(path)
         )
 
-    def data(self) -> tuple[Data, ...]:
-        """Return every data file that the patches add."""
-        return tuple(
-            Data(path, history[-1][2], tuple(patch for patch, _, _ in history))
-            for path, history in sorted(self._history.items())
-            if not paths.is_module(path)
-        )
-
-    def _module(self, path: str, patches: Sequence[str], content: bytes) -> Module:
+    def _file(self, path: str, patches: Sequence[str], content: bytes) -> Module | Data:
+        if not paths.is_module(path):
+            return Data(path, content, tuple(patches))
         served = content if not content or content.endswith(b"\n") else content + b"\n"
         return Module(path, self.stock(path), served + _notice(patches), tuple(patches))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,5 +65,6 @@ def identity_in(metadata: str, where: str) -> tuple[str, Version]:
         raise BaseError(f"{where}: its metadata give no valid name ({error})") from error
     version = spell(headers["Version"] or "")
     if version is None:
-        raise BaseError(f"{where}: its metadata give no valid version ({headers['Version']!r})")
+        said = reprlib.repr(headers["Version"])
+        raise BaseError(f"{where}: its metadata give no valid version ({said})")
     return name, version

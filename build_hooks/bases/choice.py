@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from packaging.version import Version
 
@@ -16,14 +16,14 @@ from build_hooks.releases import spell
 
 if TYPE_CHECKING:
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 INSTALLED: Final = "installed"
-# What a base on disk is told by, or a release.
-Place = Version | Path | str
+# A release, a path, or ``INSTALLED``.
+Place: TypeAlias = Version | Path | str
 
 
-def named(setting: str) -> Version | Path | str:
+def named(setting: str) -> Place:
     """Tell what a setting names.
 
     What reads as a version is a release, whatever lies in the current directory: ``./0.29.0`` names
@@ -38,6 +38,8 @@ def named(setting: str) -> Version | Path | str:
     Raises:
         BaseError: if it is none of them.
     """
+    if not setting:
+        raise BaseError("the name of a base is empty")
     if setting == INSTALLED:
         return INSTALLED
     release = spell(setting)
@@ -49,33 +51,32 @@ def named(setting: str) -> Version | Path | str:
         return release
     try:
         path = Path(setting).expanduser().resolve()
-        if path.exists():
-            return path
-    except RuntimeError as error:
-        # The home directory of a user that does not exist.
-        raise BaseError(f"{setting!r} cannot be looked at: {error}") from error
-    except (OSError, ValueError) as error:
-        # Too long a name, a directory that is not to be entered, a NUL.
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BaseError(
+            f"{setting!r} is none of: {INSTALLED!r}, a release such as 0.29.0, a wheel file, a "
+            f"directory that contains vllm/ (looked for as {str(path)!r})"
+        ) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        # Too long a name, a directory that is not to be entered; the home directory of a user that
+        # does not exist; a NUL.
         reason = getattr(error, "strerror", None) or error
         raise BaseError(f"{setting!r} cannot be looked at: {reason}") from error
-    raise BaseError(
-        f"{setting!r} is none of: 'installed', a release such as 0.29.0, a wheel file, a directory "
-        f"that contains vllm/ (looked for as {path})"
-    )
+    return path
 
 
-def open_place(place: Version | Path | str, queue: Queue) -> Base:
+def open_place(place: Place, queues: Stack) -> Base:
     """Open a base; a release comes from the cache or from the package index.
 
     Args:
         place: What ``named`` returned.
-        queue: The queue, whose lock of a release says which files a build of it reads.
+        queues: The queues, whose locks of a release say which files a build of it reads.
 
     Raises:
         BaseError: if there is no such base, or it is not what it says it is.
     """
     if isinstance(place, Version):
-        return cache.open_release(place, queue)
+        return cache.open_release(place, queues)
     if isinstance(place, Path):
         return from_directory(place) if place.is_dir() else from_wheel(place)
     found = find_installed()

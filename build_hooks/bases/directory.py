@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import json
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 
 from build_hooks.bases.base import MAXIMUM_BYTES, OURS, identity_in
 from build_hooks.errors import BaseError
-from build_hooks.files import read_regular
+from build_hooks.files import is_regular, read_regular
 from build_hooks.releases import spell
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def from_directory(path: Path) -> DirectoryBase:
     Raises:
         BaseError: if it holds no vLLM, or does not tell its version.
     """
-    if not (path / "vllm" / "__init__.py").is_file():
+    if not holds_vllm(path):
         raise BaseError(
             f"{path} contains no vllm/__init__.py: name the directory above the package"
         )
@@ -62,17 +62,24 @@ def from_directory(path: Path) -> DirectoryBase:
         name, version, dist_info = owner
         return DirectoryBase(path, name, version, pristine=False, dist_info=dist_info)
     pkg_info = path / "PKG-INFO"
-    if pkg_info.is_file():
-        name, version = identity_in(_text(pkg_info), str(pkg_info))
+    metadata = _text(pkg_info)
+    if metadata is not None:
+        name, version = identity_in(metadata, str(pkg_info))
         return DirectoryBase(path, name, version, pristine=False, dist_info=None)
     return DirectoryBase(path, "vllm", _generated_version(path), pristine=False, dist_info=None)
 
 
-def _text(path: Path) -> str:
+def holds_vllm(directory: Path) -> bool:
+    """Tell whether a directory contains ``vllm/``.
+
+    Raises:
+        BaseError: if it may not be looked into.
+    """
+    file = directory / "vllm" / "__init__.py"
     try:
-        return (_file(path) or b"").decode()
-    except UnicodeDecodeError as error:
-        raise BaseError(f"{path} is damaged ({error})") from error
+        return is_regular(file)
+    except OSError as error:
+        raise BaseError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _generated_version(path: Path) -> Version:
@@ -94,56 +101,74 @@ def _generated_version(path: Path) -> Version:
             )
             and isinstance(node.value, ast.Constant)
         ):
-            version = spell(str(node.value.value))
+            value = node.value.value
+            version = spell(value) if isinstance(value, str) else None
             if version is None:
-                raise BaseError(f"{file} assigns {node.value.value!r}, which is no version")
+                raise BaseError(f"{file} assigns {reprlib.repr(value)}, which is no version")
             return version
     raise BaseError(f"{file} assigns no version")
 
 
 def owner_in(path: Path) -> tuple[str, Version, Path] | None:
-    """Find the one distribution that owns ``vllm/`` in a directory of installed packages."""
+    """Find the one distribution that owns ``vllm/`` in a directory of installed packages.
+
+    Args:
+        path: The directory; it need not exist.
+
+    Returns:
+        Its name, its version and its ``.dist-info`` directory; None if there is none.
+
+    Raises:
+        BaseError: if there are two, or what they say of themselves cannot be read.
+    """
+    try:
+        found = sorted(entry for entry in path.iterdir() if entry.suffix == ".dist-info")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BaseError(f"{path} cannot be read: {error.strerror}") from error
     owners = {}
-    for distribution in importlib.metadata.distributions(path=[str(path)]):
-        location = Path(str(getattr(distribution, "_path", "")))
-        if location.suffix != ".dist-info":
-            continue
-        if _owns_vllm(distribution):
-            name, version = identity_in(_metadata(distribution, "METADATA"), str(location))
+    for dist_info in found:
+        if _owns_vllm(dist_info):
+            name, version = identity_in(_text(dist_info / "METADATA") or "", str(dist_info))
             if name != OURS:
-                owners[name] = (name, version, location)
+                owners[name] = (name, version, dist_info)
     if len(owners) > 1:
         listed = " and ".join(f"{name} {version}" for name, version, _ in owners.values())
         raise BaseError(f"{listed} both own vllm/ in one environment; uninstall both, install one")
     return next(iter(owners.values()), None)
 
 
-def _metadata(distribution: importlib.metadata.Distribution, name: str) -> str:
-    try:
-        return distribution.read_text(name) or ""
-    except (OSError, UnicodeDecodeError) as error:
-        where = getattr(distribution, "_path", "an installed distribution")
-        raise BaseError(f"{name} of {where} is damaged ({error})") from error
-
-
-def _owns_vllm(distribution: importlib.metadata.Distribution) -> bool:
-    record = _metadata(distribution, "RECORD")
+def _owns_vllm(dist_info: Path) -> bool:
+    record = _text(dist_info / "RECORD") or ""
     if record.startswith("vllm/__init__.py,") or "\nvllm/__init__.py," in record:
         return True
-    root = editable_root(Path(str(getattr(distribution, "_path", ""))))
-    return root is not None and (root / "vllm" / "__init__.py").is_file()
+    root = editable_root(dist_info)
+    try:
+        return root is not None and holds_vllm(root)
+    except BaseError:
+        # Sources of some other distribution, which are nobody's business here.
+        return False
 
 
 def editable_root(dist_info: Path) -> Path | None:
     """Return the source directory of an editable install (PEP 610), None for any other."""
     try:
-        data = json.loads((dist_info / "direct_url.json").read_text(encoding="utf-8"))
+        data = json.loads(read_regular(dist_info / "direct_url.json", MAXIMUM_BYTES))
         if not data["dir_info"]["editable"]:
             return None
         return Path(url2pathname(urlsplit(data["url"]).path))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # No such file, or one that speaks of an archive, a repository, or nothing at all.
         return None
+
+
+def _text(path: Path) -> str | None:
+    data = _file(path)
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError as error:
+        raise BaseError(f"{path} is damaged ({error})") from error
 
 
 def _file(path: Path) -> bytes | None:

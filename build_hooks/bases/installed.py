@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import site
+import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build_hooks.bases.directory import DirectoryBase, editable_root, owner_in
+from build_hooks.bases.directory import DirectoryBase, editable_root, holds_vllm, owner_in
 from build_hooks.errors import BaseError
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
             name, version, dist_info = owner
             editable = editable_root(dist_info)
             root = editable or path
-            if not (root / "vllm" / "__init__.py").is_file():
+            if not holds_vllm(root):
                 raise BaseError(
                     f"{name} {version} is installed, but {root}/vllm/__init__.py is missing"
                 )
             pristine = editable is None and version.local is None
             return DirectoryBase(root, name, version, pristine, dist_info)
-        if (path / "vllm" / "__init__.py").is_file():
+        if holds_vllm(path):
             message = f"{path} has a vllm/ that no installed distribution owns; reinstall vLLM"
             raise BaseError(message)
     return None
@@ -54,3 +55,19 @@ def _site_packages() -> list[Path]:
         variables = {"base": environment, "platbase": environment}
         places += [sysconfig.get_path(name, scheme, variables) for name in ("purelib", "platlib")]
     return [Path(place) for place in dict.fromkeys(places) if Path(place).is_dir()]
+
+
+def is_isolated() -> bool:
+    """Tell whether the build runs in an environment of its own, and cannot see the one that asks.
+
+    pip's isolation leaves the interpreter of the environment in its place. uv and ``python -m
+    build`` make a virtual environment for the build: uv says that it is the active one, ``build``
+    leaves the user's, if one is active.
+    """
+    prefix = Path(sys.prefix).resolve()
+    active = os.environ.get("VIRTUAL_ENV", "")
+    if active and Path(active).resolve() != prefix:
+        return False
+    of_build = prefix.name.startswith("build-env-")
+    of_uv = any(part.startswith("builds-v") for part in prefix.parts)
+    return sys.prefix != sys.base_prefix and (of_build or of_uv)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from build_hooks.bases.base import MAXIMUM_BYTES, OURS, identity_in
 from build_hooks.errors import BaseError
+from build_hooks.files import require_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,9 +61,10 @@ def from_wheel(path: Path) -> WheelBase:
         BaseError: if it is no wheel, damaged, or holds no vLLM.
     """
     try:
+        require_regular(path)
         archive = zipfile.ZipFile(path)
     except OSError as error:
-        raise BaseError(f"{path} cannot be read: {error.strerror}") from error
+        raise BaseError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGE as error:
         message = f"{path} is not a whole wheel ({error}): truncated? Fetch it again."
         raise BaseError(message) from error

@@ -234,7 +234,8 @@ class Arrival:
         if self.failed:
             self.door.lost |= set(made)
             return None
-        tree.write(self.id, str(final(tree.base.version)), changes)
+        release = final(tree.base.version)
+        tree.write(self.id, {change.file.path: release for change in changes}, changes)
         self.door.raw |= self.contents
         self.door.new_ids.add(self.id)
         return Brought(self.id, self.patch, text, amends, tuple(self.review), tuple(self.notes))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from build_hooks.intake.arrival import Brought
     from build_hooks.intake.door import Options
     from build_hooks.intake.model import ForeignPatch
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 
 def bring(
@@ -49,19 +49,18 @@ def bring(
     return brought
 
 
-def stack(queues: Sequence[Queue], base: Base) -> Tree:
-    """Return a base with what queues make of it, in their order: what new patches come on top of.
+def below(queues: Stack, base: Base) -> Tree:
+    """Return a base with what queues make of it: what new patches come on top of.
 
     Raises:
         ConflictError: if a patch does not apply.
     """
     tree = Tree(base)
     conflicts: list[Conflict] = []
-    for queue in queues:
-        for patch in queue.patches:
-            if patch.needed(base.version):
-                apply_patch(patch, tree, conflicts, present=False)
+    for patch in queues.patches:
+        if patch.needed(base.version):
+            apply_patch(patch, tree, conflicts, base.version)
     if conflicts:
-        hint = "Mend these patches first; what is imported comes on top of them."
+        hint = "Mend these patches first, or leave them out: --patches=-ID"
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
     return tree

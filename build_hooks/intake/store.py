@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # The queue's format allows 64 characters; a name of a few words is read more easily.
 _LONGEST = 48
+# Characters of a queue's name, with room for the word that goes before a number.
+_NAME = 24
 
 
 def names(patches: Sequence[ForeignPatch], wanted: str | None, taken: Collection[str]) -> list[str]:
@@ -173,9 +175,9 @@ class Target:
 
 
 def local(name: str) -> str:
-    """Make a name fit for the local part of a version: ``My_Queue`` is ``my.queue``."""
-    words = re.findall(r"[a-z0-9]+", name.lower())
-    return ".".join(words) or "queue"
+    """Make a name fit for the local part of a version: ``My_Queue`` is ``myqueue``."""
+    word = re.sub(r"[^a-z0-9]", "", name.lower())[:_NAME]
+    return word if word[:1].isalpha() else f"queue{word}"
 
 
 def _lines(ids: Sequence[str]) -> Array:

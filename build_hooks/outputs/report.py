@@ -19,10 +19,15 @@ def render(content: Content) -> str:
     base = content.overlay.base
     mark = "" if content.locked else ", unlocked"
     version = content.identity.version
+    others = [
+        f"{queue.name} {queue.revision} from {queue.directory}"
+        for queue in content.overlay.stack.queues[1:]
+    ]
+    on_top = f"\non top: {', '.join(others)}" if others else ""
     title = f"vllm-nemo {version} for vLLM {base.version} ({base.origin}{mark})"
     rows = [_row(outcome) for outcome in content.overlay.outcomes]
     shown = tables.render(("patch", "outcome", "files"), rows)
-    return f"{title}\n\n{shown}\n"
+    return f"{title}{on_top}\n\n{shown}\n"
 
 
 def _row(outcome: Outcome) -> tables.Row:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from build_hooks.files import sha256
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from build_hooks.assembly.assemble import Overlay
+    from build_hooks.outputs.wheel import Content
     from build_hooks.queues.model import Patch, ReleaseDiff
 
 _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
-def dump(overlay: Overlay, version: str) -> str:
+def dump(content: Content) -> str:
     """Write the bill of materials of one overlay."""
+    overlay, version = content.overlay, content.identity.version
     base = overlay.base
-    content = {
+    data = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -34,6 +36,13 @@ def dump(overlay: Overlay, version: str) -> str:
                 "version": version,
                 "purl": f"pkg:pypi/vllm-nemo@{_quote(version)}",
                 "licenses": _LICENCES,
+                "properties": [
+                    {
+                        "name": f"vllm-nemo:queue:{queue.name}",
+                        "value": f"revision {queue.revision}, sha256 {queue.digest}",
+                    }
+                    for queue in overlay.stack.queues
+                ],
                 "pedigree": {
                     "ancestors": [
                         {
@@ -55,14 +64,14 @@ def dump(overlay: Overlay, version: str) -> str:
         "components": [
             {
                 "type": "file",
-                "bom-ref": path,
-                "name": f"vllm_nemo/_modules/{path}",
-                "hashes": [{"alg": "SHA-256", "content": digest}],
+                "bom-ref": file.path,
+                "name": f"vllm_nemo/_modules/{file.path}",
+                "hashes": [{"alg": "SHA-256", "content": sha256(file.served)}],
             }
-            for path, digest in overlay.served_hashes().items()
+            for file in overlay.files
         ],
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(data, indent=2) + "\n"
 
 
 def _patch(patch: Patch, diff: ReleaseDiff) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 ``locks/<release>.json`` holds the sha256 of the release's wheels, of every stock file read, of
 every diff applied and of every module served, with the outcome and offsets of each patch; and that
-of the release's licence, which the overlay carries.
+of the release's licence, which the overlay carries. The lock of a queue that lies on others says
+under ``below`` what they made.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from typing import TYPE_CHECKING, Any
 from build_hooks.errors import LockError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from packaging.version import Version
 
 FORMAT = 3
 # Each field that is a table, and what its entries are.
-_KINDS: dict[str, tuple[type, ...]] = {
-    "wheels": (str,),
-    "stock": (str, type(None)),
-    "patches": (dict,),
-    "served": (str,),
+_TABLES: dict[str, Callable[[Any], bool]] = {
+    "wheels": lambda entry: isinstance(entry, str),
+    "stock": lambda entry: isinstance(entry, str | None),
+    "patches": lambda entry: (
+        isinstance(entry, dict)
+        and isinstance(entry.get("outcome"), str)
+        and all(isinstance(entry.get(field, ""), str) for field in ("sha256", "reason", "note"))
+    ),
+    "served": lambda entry: isinstance(entry, str),
 }
-_FIELDS = {"format", "release", "licence", *_KINDS}
+FIELDS = {"format", "release", "licence", "below", *_TABLES}
 
 
 @dataclass(frozen=True)
@@ -64,13 +69,13 @@ def load(directory: Path, release: Version) -> Lock | None:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise LockError(f"{file} cannot be read ({error}); {lock_again(release)}") from error
-    if not isinstance(data, dict) or set(data) != _FIELDS or data["format"] != FORMAT:
+    if not isinstance(data, dict) or set(data) != FIELDS or data["format"] != FORMAT:
         raise LockError(f"{file} is not a lock of format {FORMAT}; {lock_again(release)}")
     if data["release"] != str(release):
         raise LockError(f"{file} is the lock of {data['release']}; {lock_again(release)}")
-    for field, kinds in _KINDS.items():
+    for field, right in _TABLES.items():
         entries = data[field]
-        if not isinstance(entries, dict) or not all(isinstance(e, kinds) for e in entries.values()):
+        if not isinstance(entries, dict) or not all(map(right, entries.values())):
             raise LockError(f"{file}: {field!r} is damaged; {lock_again(release)}")
     if not isinstance(data["licence"], str | None):
         raise LockError(f"{file}: 'licence' is damaged; {lock_again(release)}")
@@ -83,4 +88,4 @@ def lock_again(release: object) -> str:
 
 
 def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: data[field] for field in ("stock", "patches", "served")}
+    return {field: data[field] for field in ("below", "stock", "patches", "served")}

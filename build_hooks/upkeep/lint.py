@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def faults(queue: Queue, project: Project) -> list[str]:
-    """Return what is wrong, a line each; reading the queue has checked its format already."""
-    found = [
+    """Return what is wrong, a line each: the format, the locks, the pages."""
+    found = [str(problem) for problems in queue.faults.values() for problem in problems]
+    found += [
         f"{cell.patch} on {cell.base}: {cell.remark}"
         for cell in status.from_locks(queue)
         if cell.outcome in (outcomes.STALE, outcomes.UNLOCKED)
@@ -24,6 +25,8 @@ def faults(queue: Queue, project: Project) -> list[str]:
         for patch in queue.patches
         for entry in patch.review
     ]
+    if queue.directory != project.queue:
+        return found
     found += [
         f"{project.shown(path)} is not fresh: python -m build_hooks docs"
         for path in pages.stale(pages.pages(queue, project), project)

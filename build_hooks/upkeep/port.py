@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from build_hooks.assembly.assemble import apply_patch, nearest
 from build_hooks.assembly.tree import Tree
+from build_hooks.errors import Conflict, ConflictError
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
 from build_hooks.upkeep.merge import merge
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from build_hooks.assembly.tree import Change
     from build_hooks.bases.base import Base
-    from build_hooks.errors import Conflict
-    from build_hooks.queues.model import Patch, Queue
+    from build_hooks.queues.model import Patch
+    from build_hooks.queues.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Carried:
     remark: str = ""
 
 
-def port(queue: Queue, old: Base, new: Base, trees: Path) -> list[Carried]:
+def port(stack: Stack, old: Base, new: Base, trees: Path) -> list[Carried]:
     """Merge each patch that no longer applies onto a new release.
 
     A clean merge is written as a new variant of the queue. One with conflicts waits for a person,
@@ -44,27 +45,39 @@ def port(queue: Queue, old: Base, new: Base, trees: Path) -> list[Carried]:
     state that it started from, so that patches of one file are resolved in any order.
 
     Args:
-        queue: The queue.
-        old: A release that the queue applies to.
-        new: The release to carry it to.
+        stack: The queues; the patches of the last one are carried, the others have to apply.
+        old: A release that the queues apply to.
+        new: The release to carry them to.
         trees: The directory for the trees of this release.
 
     Raises:
-        ConflictError: if the queue does not apply to the old release.
+        ConflictError: if the queues do not apply to the old release, or those below the last one
+            not to the new one.
     """
     before, target = Tree(old), Tree(new)
     carried = []
-    for patch in queue.patches:
+    for patch in stack.patches:
         source = patch.diff(old.version) if patch.needed(old.version) else None
         changes = [] if source is None else changes_of(patch, source, before)
-        carried.append(_carry(queue, patch, changes, before, target, PatchTree(trees / patch.id)))
+        if patch.queue == stack.top.name:
+            tree = PatchTree(trees / patch.id)
+            carried.append(_carry(patch, changes, before, target, tree))
+        elif patch.needed(new.version):
+            _apply_below(patch, target)
         if source is not None:
-            before.write(patch.id, str(source.release), changes)
+            before.write(patch.id, source.variants, changes)
     return carried
 
 
+def _apply_below(patch: Patch, target: Tree) -> None:
+    """Apply a patch of a queue that is not ported now."""
+    conflicts: list[Conflict] = []
+    if apply_patch(patch, target, conflicts, target.base.version) is None:
+        hint = f"Port the queue {patch.queue} first, or leave the patch out with --patches."
+        raise ConflictError(f"vLLM {target.base.version}", conflicts, hint)
+
+
 def _carry(
-    queue: Queue,
     patch: Patch,
     changes: Sequence[Change],
     before: Tree,
@@ -75,13 +88,13 @@ def _carry(
     if not patch.needed(version):
         return Carried(patch.id, outcomes.NOT_NEEDED, patch.reason(version))
     conflicts: list[Conflict] = []
-    if apply_patch(patch, target, conflicts, present=False):
+    if apply_patch(patch, target, conflicts, version):
         return Carried(patch.id, outcomes.APPLIED)
     if tree.unresolved:
         return Carried(patch.id, outcomes.CONFLICT, _waits(patch, tree, version))
     wanted = [change for change in changes if patch.changes(change.file.path, version)]
     if not wanted:
-        return Carried(patch.id, outcomes.NO_SOURCE, _without_source(queue, patch, before, version))
+        return Carried(patch.id, outcomes.NO_SOURCE, _without_source(patch, before, version))
     # Taken for part of the patch if it stayed.
     shutil.rmtree(tree.home, ignore_errors=True)
     gone = [c.file.path for c in wanted if not c.file.added and target.current(c.file.path) is None]
@@ -106,8 +119,9 @@ def _carry(
     undone = undoes(patch, made, target)
     if undone:
         return Carried(patch.id, outcomes.CONFLICT, "\n".join(map(str, undone)))
-    file, _ = write_variant(queue, patch, final(version), variant_text(patch, merged, target))
-    target.write(patch.id, str(final(version)), made)
+    release = final(version)
+    file, _ = write_variant(patch, release, variant_text(patch, merged, target))
+    target.write(patch.id, dict.fromkeys(merged, release), made)
     return Carried(patch.id, outcomes.PORTED, f"wrote {file.name}; review it, then lock")
 
 
@@ -128,11 +142,13 @@ def _decide(patch: Patch, gone: Sequence[str], tree: PatchTree, version: Version
     )
 
 
-def _without_source(queue: Queue, patch: Patch, before: Tree, version: Version) -> str:
-    source = nearest(queue, patch, version)
+def _without_source(patch: Patch, before: Tree, version: Version) -> str:
+    source = nearest(patch, version)
     advice = f"; port it from {source}" if source else "; write its first variant by hand"
     return f"{before.base.version} has no diff of this patch to merge{advice}"
 
 
 def _refresh(patch: Patch, tree: PatchTree, version: Version) -> str:
-    return f"python -m build_hooks refresh {patch.id} --release {final(version)} --tree {tree.shown}"
+    return (
+        f"python -m build_hooks refresh {patch.id} --release {final(version)} --tree {tree.shown}"
+    )

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Patch, Queue, ReleaseDiff
+    from build_hooks.queues.model import Patch, ReleaseDiff
+    from build_hooks.queues.stack import Stack
 
 
-def refresh(queue: Queue, patch: Patch, base: Base, tree: PatchTree | None, trees: Path) -> str:
+def refresh(stack: Stack, patch: Patch, base: Base, tree: PatchTree | None, trees: Path) -> str:
     """Write a patch's variant for one release afresh.
 
     Args:
-        queue: The queue; the patches before this one are applied first.
+        stack: The queues; the patches before this one are applied first.
         patch: The patch to write.
         base: The release to write it for.
         tree: The changed files; None takes what the diff makes.
@@ -41,10 +42,10 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: PatchTree | None, tree
         BuildError: if a changed file still has conflict markers, or nothing is changed.
     """
     state = Tree(base)
-    for earlier in queue.patches[: queue.patches.index(patch)]:
+    for earlier in stack.patches[: stack.patches.index(patch)]:
         conflicts: list[Conflict] = []
         if earlier.needed(base.version):
-            apply_patch(earlier, state, conflicts, present=False)
+            apply_patch(earlier, state, conflicts, base.version)
         if conflicts and not PatchTree(trees / earlier.id).remembers:
             hint = "Mend the earlier patches first."
             raise ConflictError(f"vLLM {base.version}", conflicts, hint)
@@ -135,9 +136,9 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str
     )
 
 
-def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tuple[Path, str]:
+def write_variant(patch: Patch, release: Version, text: str) -> tuple[Path, str]:
     """Write a variant, or remove one that says nothing; return its file and what was done."""
-    file = queue.variant_file(patch.id, release)
+    file = patch.variant_file(release)
     if not text:
         existed = file.exists()
         file.unlink(missing_ok=True)

@@ -12,12 +12,13 @@ from build_hooks.queues import lock
 from build_hooks.shared import outcomes, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from packaging.version import Version
 
     from build_hooks.bases.base import Base
     from build_hooks.queues.model import Patch, Queue
+    from build_hooks.queues.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Cell:
 
 def from_locks(queue: Queue) -> list[Cell]:
     """Read each supported release's lock; tell where the queue has changed since it was made."""
-    cells = []
+    cells = malformed(queue, [str(release) for release in queue.releases])
     for release in queue.releases:
         known = lock.load(queue.directory, release)
         locked = known.content["patches"] if known else {}
@@ -55,13 +56,23 @@ def _cell(patch: Patch, release: Version, entry: dict[str, Any]) -> Cell:
     return Cell(patch.id, str(release), entry["outcome"], remark)
 
 
-def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
-    """Apply the queue to each base and tell what every patch comes to."""
-    cells = []
-    for base in bases:
-        name = f"{base.version}"
+def malformed(queue: Queue, bases: Sequence[str]) -> list[Cell]:
+    """Return the cells of the patches that break the format."""
+    return [
+        Cell(id_, base, outcomes.MALFORMED, str(problems[0]))
+        for id_, problems in queue.faults.items()
+        for base in bases
+        if id_
+    ]
+
+
+def against(stack: Stack, bases: Sequence[Base]) -> list[Cell]:
+    """Apply the queues to each base and tell what every patch comes to."""
+    names = [str(base.version) for base in bases]
+    cells = [cell for queue in stack.queues for cell in malformed(queue, names)]
+    for base, name in zip(bases, names, strict=True):
         try:
-            overlay = assemble(queue, base)
+            overlay = assemble(stack, base)
         except ConflictError as error:
             faults = {c.patch: str(c) for c in reversed(error.conflicts)}
         else:
@@ -70,7 +81,7 @@ def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
                 Cell(o.patch.id, name, o.outcome, o.reason or o.note) for o in overlay.outcomes
             ]
             continue
-        for patch in queue.patches:
+        for patch in stack.patches:
             if patch.id in faults:
                 cells.append(Cell(patch.id, name, outcomes.CONFLICT, faults[patch.id]))
             elif patch.needed(base.version):

@@ -6,7 +6,7 @@ do that in every interpreter of the environment; ``import vllm_nemo`` before vLL
 they are not read.
 
 Every interpreter pays for this module, so it imports nothing that is not loaded already and reads
-no other file. The work is in the private modules, which the first import of vLLM loads.
+no other file. The work is in ``vllm_nemo._overlay``, which the first import of vLLM loads.
 """
 
 import sys
@@ -33,7 +33,7 @@ __all__ = [
     "require",
 ]
 
-# Which private module each public name comes from; imported when it is asked for.
+# The module that defines each public name; it is imported when the name is first used.
 _HOME = {
     "OverlayError": "vllm_nemo._overlay.errors",
     "Patch": "vllm_nemo._overlay.api",
@@ -56,9 +56,18 @@ class OverlayFinder:
         path: "Sequence[str] | None" = None,
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
-        """Return the spec of a patched module, or None to leave the name to the other finders.
+        """Find the spec of a patched module.
 
-        Raises OverlayError where the overlay and the vLLM that is installed do not match.
+        Args:
+            fullname: The module's name, with its packages.
+            path: The ``__path__`` of its package, None for a top-level module.
+            target: The module that is reloaded, if one is.
+
+        Returns:
+            The spec, with the served file as its origin; None to leave the name to other finders.
+
+        Raises:
+            OverlayError: if the overlay and the vLLM that is installed do not match.
         """
         if fullname != "vllm" and not fullname.startswith("vllm."):
             return None
@@ -87,11 +96,18 @@ def is_active() -> bool:
 
 
 def import_unlocked(name: str) -> "ModuleType":
-    """Import a module of this package from within ``find_spec``.
+    """Import a module of this package from within ``find_spec``, without a deadlock.
 
-    importlib calls a finder with the process-wide import lock held. A thread that is half-way
-    through importing, say, ``json`` needs that lock for its next step, while we would wait here
-    for it to be done with ``json``: nobody moves. So the lock is given back for the while.
+    importlib calls a finder while it holds the process-wide import lock. Suppose that another
+    thread has begun to import ``json``, and that the finder needs ``json`` too. The thread waits
+    for the lock to go on, and the finder waits for the thread to finish ``json``: neither can
+    continue. So this function releases the lock, imports, and takes the lock again.
+
+    Args:
+        name: The module's name, with its packages.
+
+    Returns:
+        The module.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -103,7 +119,7 @@ def import_unlocked(name: str) -> "ModuleType":
         while True:
             _imp.release_lock()
             depth += 1
-    except RuntimeError:  # not, or no longer, held by this thread
+    except RuntimeError:  # this thread does not hold the lock (any more)
         pass
     try:
         __import__(name)

@@ -1,8 +1,12 @@
 """NeMo-RL's own names, so that it changes one import and deletes its run-time patcher.
 
-Each name has the signature it has in ``nemo_rl.models.generation.vllm.patches``. Nothing here
-patches anything: the functions that did are checks of the overlay's manifest, which raise where
-the originals logged a warning and went on.
+Each name has the signature that it has in ``nemo_rl.models.generation.vllm.patches``. Nothing here
+patches anything.
+
+The functions ``_patch_vllm_*`` check one patch each. They log at level INFO, by the logger that
+they are given, that the overlay carries the patch or that this vLLM does not need it. Otherwise
+those that return nothing raise OverlayError, where the originals logged a warning and went on.
+Those that return a ``bool`` return False, and raise OverlayError if called with ``required=True``.
 """
 
 from __future__ import annotations
@@ -11,11 +15,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from vllm_nemo._overlay import api, finder
+from vllm_nemo._overlay import api, finder, outcomes
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import load_manifest
 from vllm_nemo._overlay.switches import FP32_LM_HEAD
-from vllm_nemo._overlay.worker import check, prepare_worker
+from vllm_nemo._overlay.worker import prepare_worker, require_overlay
 
 if TYPE_CHECKING:
     import logging
@@ -58,13 +62,25 @@ def _apply_vllm_patches(
 ) -> None:
     """Prepare a generation worker: ``vllm_nemo.prepare_worker`` under NeMo-RL's names.
 
-    Raises ValueError for arguments that contradict each other, and OverlayError for anything the
-    overlay does not have; DSA top-k capture is one such thing so far.
+    Args:
+        py_executable: The interpreter for Ray workers.
+        extra_env_vars: Names of further variables that Ray workers get from this process.
+        nemotron_h_fp32_lm_head: True for logits from an fp32 projection; None and False clear the
+            variable that switches it on. It is for every model, whatever the name says.
+        require_moe_routed_experts_capture: True if the caller will ask for routed experts.
+        require_dsa_topk_capture: True if the caller will ask for DSA top-k indices, for which the
+            overlay has no patch yet.
+        dsa_topk_layer_ids: The layers whose indices the caller will ask for, each once.
+
+    Raises:
+        OverlayError: if the overlay does not have what is required, is switched off, or is not for
+            the vLLM that is installed.
+        ValueError: if arguments contradict each other, or are not valid.
     """
     if require_moe_routed_experts_capture and require_dsa_topk_capture:
         raise ValueError(
-            "Routed experts and DSA top-k indices come back on the same channel of vLLM; "
-            "require one of them"
+            "Routed experts and DSA top-k indices come back on the same channel of vLLM, so only "
+            "one of them can be required"
         )
     if dsa_topk_layer_ids is not None:
         _check_layer_ids(dsa_topk_layer_ids, required=require_dsa_topk_capture)
@@ -91,12 +107,15 @@ def _check_layer_ids(layer_ids: Sequence[int], *, required: bool) -> None:
 
 
 def ensure_vllm_source_compat() -> None:
-    """Raise OverlayError unless this process has the overlay, matched to its vLLM.
+    """Check that this process has the overlay, matched to its vLLM. Writes nothing.
 
-    For programs that use vLLM without a generation worker. Writes nothing; call it as often as
-    you like.
+    For programs that use vLLM without a generation worker. It may be called any number of times.
+
+    Raises:
+        OverlayError: if the overlay is switched off or not active, or vLLM is missing or is not the
+            one that the overlay was built for.
     """
-    check()
+    require_overlay()
 
 
 @contextlib.contextmanager
@@ -146,7 +165,14 @@ def _remove_alias(module: torch.nn.Module, alias: str, buffer: torch.Tensor) -> 
 def _get_vllm_file(relative_path: str) -> str:
     """Return the file that ``vllm/<relative_path>`` is loaded from: served, else stock.
 
-    Raises RuntimeError where there is no such file, as the original does.
+    Args:
+        relative_path: The path below ``vllm/``, with slashes.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        RuntimeError: if there is no such file or no vLLM, as in the original.
     """
     directory = api.vllm_directory()
     if directory is None:
@@ -163,34 +189,30 @@ def _get_vllm_file(relative_path: str) -> str:
 
 
 def _locked_file_patch(file_path: str) -> NoReturn:
-    """Refuse: a caller that still rewrites vLLM's files must not do so beside the overlay."""
+    """Refuse to rewrite a file: the overlay's vLLM is not to be patched at run time.
+
+    Raises:
+        OverlayError: always.
+    """
     raise OverlayError(
         f"vllm-nemo patches at build time only, and does not rewrite {os.fspath(file_path)}. Put "
         "the change into the patch queue and build a wheel with it (docs/porting.md)."
     )
 
 
-def _holds(patch_id: str) -> bool:
-    """Tell whether a patch's effect is there: built in, or not needed for this release.
-
-    Raises OverlayError if the overlay is off, does not match, or knows no such patch.
-    """
-    check()
-    found = {patch.id: patch for patch in api.list_patches()}
-    if patch_id in found and found[patch_id].outcome == "not-needed":
-        return False
-    api.require(patch_id)
-    return True
-
-
 def _confirm(patch_id: str, logger: logging.Logger) -> None:
-    if _holds(patch_id):
-        logger.info("vllm-nemo carries the patch %s.", patch_id)
-    else:
+    """Log that the overlay carries a patch, or that this vLLM does not need it; else raise."""
+    require_overlay()
+    found = {patch.id: patch for patch in api.list_patches()}
+    if patch_id in found and found[patch_id].outcome == outcomes.NOT_NEEDED:
         logger.info("This vLLM does not need the patch %s.", patch_id)
+        return
+    api.require(patch_id)
+    logger.info("vllm-nemo carries the patch %s.", patch_id)
 
 
 def _has(patch_id: str, logger: logging.Logger, *, required: bool) -> bool:
+    """Tell whether ``_confirm`` finds the patch; raise only if it is required."""
     try:
         _confirm(patch_id, logger)
     except OverlayError:
@@ -202,11 +224,22 @@ def _has(patch_id: str, logger: logging.Logger, *, required: bool) -> bool:
 
 
 def _patch_vllm_init_workers_ray(py_executable: str, extra_env_vars: list[str] | None) -> bool:
-    """Set interpreter and variables for Ray workers; both executors honour them."""
+    """Set the interpreter and the variables of Ray workers, for both of vLLM's Ray executors.
+
+    Args:
+        py_executable: The interpreter.
+        extra_env_vars: Names of further variables that Ray workers get from this process.
+
+    Returns:
+        True.
+
+    Raises:
+        OverlayError: as ``_apply_vllm_patches`` does.
+    """
     prepare_worker(
         py_executable=py_executable,
         extra_env_vars=extra_env_vars,
-        # This call is not about the head: what has been decided for it stays.
+        # This call is not about the LM head: what was decided for it before stays.
         fp32_lm_head=os.environ.get(FP32_LM_HEAD) == "1",
     )
     return True
@@ -262,7 +295,7 @@ def _patch_vllm_moe_routed_experts_capture(
 def _patch_vllm_routed_experts_capture_router_fallback(
     logger: logging.Logger, *, required: bool = False
 ) -> bool:
-    """Tell whether the binder falls back to the router: one patch with the capture itself."""
+    """Tell whether capture falls back to the router: part of the patch for the capture itself."""
     return _has("routed-experts-capture", logger, required=required)
 
 

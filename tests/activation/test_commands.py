@@ -68,6 +68,13 @@ def test_usage_errors(shared: installed.Interpreter, arguments: tuple[str, ...])
     assert process.stdout == ""
 
 
+def test_without_a_command_it_lists_them(shared: installed.Interpreter) -> None:
+    process = shared.run("-m", "vllm_nemo")
+    assert (process.returncode, process.stdout) == (2, "")
+    listed = [line.split()[0] for line in process.stderr.splitlines() if line.startswith("    ")]
+    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+
+
 def test_an_unknown_patch_is_told_the_known_ones(shared: installed.Interpreter) -> None:
     process = shared.run("-m", "vllm_nemo", "diff", "nope")
     assert "no patch 'nope'; there are: first, second, third, fourth" in process.stderr
@@ -78,8 +85,28 @@ def test_version(shared: installed.Interpreter) -> None:
 
 
 def test_the_entry_point_is_the_same(shared: installed.Interpreter) -> None:
-    code = "import sys; from vllm_nemo._overlay.cli import main; sys.exit(main(['verify', '--json']))"
+    code = (
+        "import sys; from vllm_nemo._overlay.cli import main; sys.exit(main(['verify', '--json']))"
+    )
     assert json.loads(shared.prints("-c", code))["holds"] is True
+
+
+# A long value for the doctor to tell of, and a word that is longer than a line.
+LONG = {"VLLM_PLUGINS": ",".join(f"plugin{number}" for number in range(40)) + "x" * 120}
+
+
+@pytest.mark.parametrize("command", ["doctor", "patches", "verify"])
+@pytest.mark.parametrize(("columns", "width"), [({}, 100), ({"COLUMNS": "60"}, 60)])
+def test_no_line_is_longer_than_the_output_is_wide(
+    shared: installed.Interpreter, command: str, columns: dict[str, str], width: int
+) -> None:
+    _, text = _text(shared, command, env={**LONG, **columns})
+    lengths = [len(line) for line in text.splitlines()]
+    assert max(lengths) <= width
+    if command == "doctor":
+        assert max(lengths) == width
+        # Nothing is cut off.
+        assert repr(LONG["VLLM_PLUGINS"]) in "".join(text.split())
 
 
 # patches
@@ -88,14 +115,19 @@ def test_the_entry_point_is_the_same(shared: installed.Interpreter) -> None:
 def test_patches(shared: installed.Interpreter) -> None:
     status, text = _text(shared, "patches")
     assert status == 0
-    assert text.split("\n")[:5] == [
+    assert text.split("\n")[:11] == [
         NAME,
         "",
-        "patch   outcome     variant  switch           title",
-        "first   applied     0.25.0   always           Models tell where they come from",
-        "second  applied     0.27.0   NRL_VLLM_SECOND  An engine that is served",
+        "patch   outcome     variant  switch",
+        "------  ----------  -------  ---------------",
+        "first   applied     0.25.0   always",
+        "    Models tell where they come from",
+        "second  applied     0.27.0   NRL_VLLM_SECOND",
+        "    An engine that is served",
+        "third   not-needed  -        always",
+        "    Upstream has it",
+        "    Fixed upstream in 0.28.0.",
     ]
-    assert "Fixed upstream in 0.28.0." in text
 
 
 def test_patches_as_json(shared: installed.Interpreter) -> None:
@@ -157,8 +189,9 @@ def test_verify(shared: installed.Interpreter) -> None:
     status, text = _text(shared, "verify")
     assert status == 0
     rows = [line.split() for line in text.splitlines()]
-    assert ["vllm.models", "ok", "ok", "first"] in rows
-    assert ["vllm.added", "added", "ok", "second"] in rows
+    assert rows[rows.index(["vllm.models", "ok", "ok"]) + 1] == ["first"]
+    assert rows[rows.index(["vllm.added", "added", "ok"]) + 1] == ["second"]
+    assert text.endswith("\nAll 6 modules and their stock files are as they were built.\n")
     status, data = _json(shared, "verify")
     assert (status, data["holds"], data["problem"]) == (0, True, None)
     assert {(m["stock"], m["served"]) for m in data["modules"]} == {("ok", "ok")}
@@ -170,10 +203,15 @@ def test_verify_tells_what_is_not_as_built(own: installed.Interpreter) -> None:
     status, text = _text(own, "verify")
     assert status == 1
     rows = [line.split() for line in text.splitlines()]
-    assert ["vllm.models", "changed", "ok", "first"] in rows
-    assert ["vllm.added", "added", "missing", "second"] in rows
-    assert "reinstall vllm-nemo" in text
-    assert "pip install --force-reinstall" in text
+    assert ["vllm.models", "changed", "ok"] in rows
+    assert ["vllm.added", "added", "missing"] in rows
+    reinstall = "pip install --force-reinstall --no-deps"
+    # A fresh copy of vLLM, and one of the overlay.
+    assert f'\n  {reinstall} "vllm=={installed.BASE_VERSION}"\n' in text
+    assert (
+        "1 served files are not as they were built. Reinstall the overlay: "
+        f'{reinstall} "vllm-nemo=={installed.OVERLAY_VERSION}"\n'
+    ) in text
     status, data = _json(own, "verify")
     assert (status, data["holds"]) == (1, False)
     assert "changed: vllm/models.py" in data["problem"]
@@ -282,6 +320,18 @@ def test_doctor_sees_a_finder_in_front(own: installed.Interpreter) -> None:
     assert _states(data)["imports"] == "fail"
     line = f"vllm.models would come from {own.file('vllm/models.py')} (found by PathFinder)"
     assert line in _detail(data, "imports")
+
+
+def test_doctor_shows_a_command_on_a_line_of_its_own(own: installed.Interpreter) -> None:
+    own.file("vllm/models.py").write_text("")
+    status, text = _text(own, "doctor")
+    assert status == 1
+    lines = text.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.split() == ["vllm", "fail"])
+    below = lines[row + 1 :]
+    assert "      changed: vllm/models.py" in below
+    command = f'pip install --force-reinstall --no-deps "vllm=={installed.BASE_VERSION}"'
+    assert f"      {command}" in below
 
 
 def test_doctor_says_when_the_base_is_not_locked(own: installed.Interpreter) -> None:

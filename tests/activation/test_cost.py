@@ -81,6 +81,17 @@ print(json.dumps(sys.watched))
     assert {path for path in ours if path not in cached} == {str(own.file("vllm_nemo.pth"))}
 
 
+def test_the_first_import_of_vllm_loads_what_serving_needs_and_no_more(
+    shared: installed.Interpreter,
+) -> None:
+    """Neither the doctor nor importlib.metadata, which brings the mail package and forty more."""
+    names = shared.prints("-c", "import vllm.models, sys; print(*sys.modules)").split()
+    machinery = ("errors", "files", "finder", "loader", "manifest", "outcomes", "stock", "switches")
+    expected = {"vllm_nemo", "vllm_nemo._overlay", *(f"vllm_nemo._overlay.{m}" for m in machinery)}
+    assert {name for name in names if name.startswith("vllm_nemo")} == expected
+    assert not {"importlib.metadata", "email", "subprocess", "argparse"} & set(names)
+
+
 def test_switched_off_vllm_costs_no_read_of_the_manifest(own: installed.Interpreter) -> None:
     own.file("vllm_nemo/manifest.json").unlink()
     code = "import vllm.models as m; print(m.ORIGIN)"

@@ -246,9 +246,13 @@ check()
 
 
 def test_the_guard_passes_and_may_be_called_again(shared: installed.Interpreter) -> None:
-    code = (
-        "from vllm_nemo._overlay.guard import check; check(); import vllm.models; check(); print('passed')"
-    )
+    code = """\
+from vllm_nemo._overlay.guard import check
+check()
+import vllm.models
+check()
+print("passed")
+"""
     assert shared.prints("-c", code) == "passed"
 
 

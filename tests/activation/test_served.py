@@ -124,6 +124,76 @@ print(pkgutil.get_data("vllm", "engine/settings.json") == path.read_bytes())
     assert shared.prints("-c", code) == f"{{'threads': 2}} {listed}\nTrue"
 
 
+def test_data_is_found_through_the_loader_where_stock_vllm_has_it(
+    shared: installed.Interpreter,
+) -> None:
+    """pkgutil and others join a name to the directory of __file__, and ask the loader."""
+    code = """\
+import json, os, pkgutil
+from pathlib import Path
+import vllm.engine as package, vllm.models as module
+
+def below(module, *parts):
+    return os.path.join(os.path.dirname(module.__file__), *parts)
+
+print(json.dumps([
+    pkgutil.get_data("vllm.engine", "settings.json").decode(),
+    package.__loader__.get_data(below(package, "settings.json")).decode(),
+    package.__loader__.get_data(Path(below(package, "settings.json"))).decode(),
+    package.__loader__.get_data(below(package, "..", "engine", "settings.json")).decode(),
+    pkgutil.get_data("vllm.models", "engine/settings.json").decode(),
+    module.__loader__.get_data(below(module, "engine", "settings.json")).decode(),
+]))
+"""
+    found = json.loads(shared.prints("-c", code))
+    assert found == [installed.STOCK["vllm/engine/settings.json"]] * 6
+
+
+def test_sources_as_data_are_those_that_run(shared: installed.Interpreter) -> None:
+    """A patched file is the served one; a file that is not patched is stock vLLM's."""
+    code = """\
+import json, pkgutil
+names = "__init__.py", "core.py", "helper.py"
+print(json.dumps([pkgutil.get_data("vllm.engine", name).decode() for name in names]))
+"""
+    assert json.loads(shared.prints("-c", code)) == [
+        shared.served("vllm/engine/__init__.py").read_text(),
+        shared.served("vllm/engine/core.py").read_text(),
+        shared.file("vllm/engine/helper.py").read_text(),
+    ]
+
+
+@pytest.mark.parametrize("name", ["nothing.json", "../../nothing.json"])
+def test_data_that_is_nowhere_is_missing_by_the_name_that_was_asked_for(
+    shared: installed.Interpreter, name: str
+) -> None:
+    code = f"import pkgutil; pkgutil.get_data('vllm.engine', {name!r})"
+    error = shared.fails("-c", code)
+    asked = shared.served("vllm/engine") / name
+    assert error.rstrip().endswith(
+        f"FileNotFoundError: [Errno 2] No such file or directory: {str(asked)!r}"
+    )
+
+
+def test_data_elsewhere_is_not_looked_for_in_vllm(shared: installed.Interpreter) -> None:
+    code = """\
+import vllm.engine, sys
+try:
+    vllm.engine.__loader__.get_data(sys.argv[1])
+except FileNotFoundError as error:
+    print(error.filename)
+"""
+    outside = str(shared.root / "vllm" / "engine" / "settings.json")
+    assert shared.prints("-c", code, outside) == outside
+
+
+def test_data_of_an_added_package(shared: installed.Interpreter) -> None:
+    code = "import pkgutil; print(pkgutil.get_data('vllm.extra', 'inside.py').decode(), end='')"
+    assert shared.prints("-c", code) == shared.served("vllm/extra/inside.py").read_text().strip()
+    error = shared.fails("-c", "import pkgutil; pkgutil.get_data('vllm.extra', 'none.json')")
+    assert "FileNotFoundError" in error
+
+
 def test_walking_the_packages(shared: installed.Interpreter) -> None:
     """All that stock vLLM has. An added module is found by name: it is in no directory of vLLM."""
     code = """\
@@ -163,38 +233,52 @@ print(len(seen), {origin for _, origin in seen}, sum(thread.is_alive() for threa
         assert shared.prints("-c", code) == "16 {'served'} 0"
 
 
+@pytest.mark.parametrize(
+    ("module", "inside", "asks", "ends"),
+    [
+        ("json", "json.decoder", "manifest", "served"),
+        # For the error message, where vLLM is not the one expected.
+        ("importlib.metadata", "importlib.metadata._adapters", "installed", "OverlayError"),
+    ],
+)
 def test_no_deadlock_with_a_thread_inside_an_import_of_what_the_finder_needs(
-    shared: installed.Interpreter,
+    own: installed.Interpreter, module: str, inside: str, asks: str, ends: str
 ) -> None:
-    """One thread is half-way through `import json` while the first vllm import asks for it.
+    """One thread is half-way through an import while the first vllm import asks for the same.
 
-    importlib holds its process-wide lock while it asks a finder. The audit hook stops the thread
-    at its next import inside json, until the other thread waits for json from within the finder.
+    importlib holds its process-wide lock while it asks a finder. The audit hook stops the thread at
+    its next import inside the module, until the other thread waits for that from the finder.
     """
-    code = """\
+    if ends != "served":
+        own.file("vllm/models.py").write_text("edited")
+    code = f"""\
 import sys, threading, time
 inside, asked = threading.Event(), threading.Event()
 
 def hook(event, arguments):
     if event != "import":
         return
-    if arguments[0] == "json.decoder" and threading.current_thread() is not threading.main_thread():
+    if arguments[0] == {inside!r} and threading.current_thread() is not threading.main_thread():
         inside.set()
         asked.wait(10)
         time.sleep(0.3)
-    elif arguments[0] == "vllm_nemo._overlay.manifest":
+    elif arguments[0] == "vllm_nemo._overlay.{asks}":
         asked.set()
 
-assert "json" not in sys.modules, "something else has imported json"
+assert {module!r} not in sys.modules, "something else has imported it"
 sys.addaudithook(hook)
-thread = threading.Thread(target=__import__, args=("json",), daemon=True)
+thread = threading.Thread(target=__import__, args=({module!r},), daemon=True)
 thread.start()
 assert inside.wait(10)
-import vllm.models
+try:
+    import vllm.models
+    end = vllm.models.ORIGIN
+except RuntimeError as error:
+    end = type(error).__name__
 thread.join(30)
-print(vllm.models.ORIGIN, asked.is_set(), thread.is_alive())
+print(end, asked.is_set(), thread.is_alive())
 """
-    assert shared.prints("-c", code) == "served True False"
+    assert own.prints("-c", code) == f"{ends} True False"
 
 
 # Bytecode.
@@ -269,6 +353,27 @@ def test_an_environment_that_cannot_be_written_is_served(one: installed.Interpre
     # A file where the cache directory would be: not even root can write there.
     (directory / "__pycache__").write_text("")
     assert one.prints("-c", ORIGIN) == "served"
+
+
+def test_neither_source_nor_bytecode_of_stock_vllm_takes_the_place_of_what_is_gone(
+    one: installed.Interpreter,
+) -> None:
+    """The loader looks beside the stock file for data; a served file and its bytecode are none."""
+    one.prints("-c", "import vllm.engine.core", env={"NRL_VLLM_OVERLAY": "off"})
+    (stock,) = one.file("vllm/engine/__pycache__").glob("core.*.pyc")
+    cached = _cache_file(one)
+    code = f"""\
+import importlib.util, os
+spec = importlib.util.find_spec("vllm.engine.core")
+os.unlink({str(one.served("vllm/engine/core.py"))!r})
+assert os.path.exists({str(stock)!r}) and not os.path.exists({str(cached)!r})
+for path in (spec.origin, spec.cached):
+    try:
+        print(spec.loader.get_data(path))
+    except FileNotFoundError:
+        print("missing")
+"""
+    assert one.prints("-c", code).split() == ["missing", "missing"]
 
 
 def test_bytecode_elsewhere(one: installed.Interpreter, tmp_path: Path) -> None:

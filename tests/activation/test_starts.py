@@ -242,8 +242,14 @@ class TestUnprocessed:
     ) -> None:
         """Loading the guard activates: what is imported from then on is served."""
         python, flags, env = unprocessed[how]
-        code = "import vllm; from vllm_nemo._overlay.guard import check; check(); import vllm.models as m;"
-        assert python.prints(*flags, "-c", code + "print(m.ORIGIN)", env=env) == "served"
+        code = """\
+import vllm
+from vllm_nemo._overlay.guard import check
+check()
+import vllm.models
+print(vllm.models.ORIGIN)
+"""
+        assert python.prints(*flags, "-c", code, env=env) == "served"
 
     def test_activating_too_late_is_an_error_at_the_next_import(
         self, unprocessed, how: str
@@ -309,9 +315,12 @@ def test_the_switch_cannot_change_half_way(shared: installed.Interpreter) -> Non
 
 
 def test_switched_off_the_guard_warns_and_lets_go(shared: installed.Interpreter) -> None:
-    code = (
-        "import vllm.models; from vllm_nemo._overlay.guard import check; check(); print(vllm.models.ORIGIN)"
-    )
+    code = """\
+import vllm.models
+from vllm_nemo._overlay.guard import check
+check()
+print(vllm.models.ORIGIN)
+"""
     process = shared.run("-c", code, env={"NRL_VLLM_OVERLAY": "off"})
     assert (process.returncode, process.stdout.strip()) == (0, "stock")
     assert "NRL_VLLM_OVERLAY=off" in process.stderr

@@ -58,7 +58,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def offline(model: str, ranks: int) -> dict[str, Any]:
+def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
     if ranks > 1:
@@ -66,11 +66,8 @@ def offline(model: str, ranks: int) -> dict[str, Any]:
         os.environ["VLLM_PORT"] = str(free_port())
     llm = LLM(
         model,
-        enforce_eager=True,
-        max_model_len=64,
-        max_num_seqs=4,
         tensor_parallel_size=ranks,
-        enable_prefix_caching=False,
+        **{**engine, "skip_tokenizer_init": False},
     )
     sampling = SamplingParams(temperature=0, max_tokens=LENGTH, logprobs=2, ignore_eos=True)
     prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
@@ -151,8 +148,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = f"{scratch}/model"
         write_model(model)
-        run = http if arguments["serve"] else offline
-        result = run(model, arguments["ranks"])
+        ranks = arguments["ranks"]
+        result = (
+            http(model, ranks) if arguments["serve"] else offline(model, ranks, arguments["engine"])
+        )
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(result))
 
 

@@ -1,8 +1,7 @@
 """Scenario: which files vLLM's patched modules come from, and what vLLM's plugin loading says.
 
-Argument ``how``: "plain" (import, then load the plugins), "bypassed" (a finder in front of the
-overlay's serves stock modules), "removed" (the overlay's finder is taken away before vLLM is
-imported), "registry" (in the process that vLLM starts to look at a model class).
+Arguments: ``bypassed`` (a finder in front of the overlay's serves stock modules), ``registry``
+(also look in the process that vLLM starts to inspect a model class).
 """
 
 import importlib
@@ -12,14 +11,15 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-import vllm_nemo
-from vllm_nemo import _manifest
+from vllm_nemo._overlay import manifest
+
+from tests.support import vllm_internals
 
 
 def origins() -> dict[str, str | None]:
     """Import the patched modules and tell the file of each, None if this machine cannot."""
     found: dict[str, str | None] = {}
-    for name in _manifest.load().modules:
+    for name in manifest.load_manifest().modules:
         try:
             found[name] = str(importlib.import_module(name).__file__)
         # A module for another platform, or for kernels that vLLM has for other CPUs only.
@@ -38,25 +38,24 @@ def attempt(call: object) -> str | None:
     return None
 
 
+def look(found: dict[str, str | None]) -> dict[str, object]:
+    return {
+        "origins": {name: origin for name, origin in found.items() if origin},
+        "failed": sorted(name for name, origin in found.items() if origin is None),
+    }
+
+
 def main() -> dict[str, object]:
-    how = json.loads(sys.argv[1])["how"]
-    if how == "bypassed":
+    arguments = json.loads(sys.argv[1])
+    if arguments["bypassed"]:
         sys.meta_path.insert(0, PathFinder)
-    elif how == "removed":
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, vllm_nemo.OverlayFinder)]
-    if how == "registry":
-        from vllm.model_executor.models import registry
-
-        found, error = registry._run_in_subprocess(origins), None
-    else:
-        from vllm.plugins import load_general_plugins
-
-        found, error = origins(), attempt(load_general_plugins)
-    manifest = _manifest.load()
-    served = {name: str(manifest.served_file(m)) for name, m in manifest.modules.items()}
-    imported = {name: origin for name, origin in found.items() if origin}
-    failed = sorted(found.keys() - imported.keys())
-    return {"origins": imported, "failed": failed, "error": error, "served": served}
+    result = look(origins())
+    result["error"] = attempt(vllm_internals.load_general_plugins)
+    if arguments["registry"]:
+        result["registry"] = look(vllm_internals.run_in_registry_process(origins))
+    wheel = manifest.load_manifest()
+    result["served"] = {name: str(wheel.served_file(m)) for name, m in wheel.modules.items()}
+    return result
 
 
 if __name__ == "__main__":

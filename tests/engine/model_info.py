@@ -6,18 +6,20 @@ import os
 import sys
 from pathlib import Path
 
-from vllm.model_executor.models.registry import ModelRegistry, _ModelInfo
-from vllm_nemo import _manifest
+from vllm import ModelRegistry
+from vllm_nemo._overlay import manifest
+
+from tests.support import vllm_internals
 
 
 def main() -> dict[str, object]:
-    patched = _manifest.load().modules
+    patched = manifest.load_manifest().modules
     infos = {}
     origins = set()
     for architecture, model in ModelRegistry.models.items():
         if getattr(model, "module_name", None) in patched:
             cls = model.load_model_cls()
-            infos[architecture] = dataclasses.asdict(_ModelInfo.from_model_cls(cls))
+            infos[architecture] = dataclasses.asdict(vllm_internals.model_class_information(cls))
             origins.add(sys.modules[cls.__module__].__file__)
     return {"infos": infos, "origins": sorted(origins)}
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.radio.scenarios import TORCHVISION_STUB
+
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
 SCENARIO = Path(__file__).with_name("model_info.py")
-# One of the models imports torchvision, which not every release's torch has here.
-STAND_INS = Path(__file__).parents[1] / "patches" / "radio" / "stand_ins"
 
 
 def test_patched_models_have_the_model_info_of_stock(vllm_env: Environment) -> None:
-    env = {"PYTHONPATH": str(STAND_INS)}
+    env = {"PYTHONPATH": str(TORCHVISION_STUB)}
     served = vllm_env.scenario(SCENARIO, overlay=True, env=env).ok()
     if not served["infos"]:
         pytest.skip(f"no patch changes a model file of vLLM {vllm_env.release}")

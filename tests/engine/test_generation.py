@@ -32,7 +32,7 @@ def generate(vllm_env, tmp_path):
             outcome = vllm_env.scenario(
                 SCENARIO, overlay=overlay, env=env, serve=serve, ranks=2 if on else 1
             )
-        return outcome.ok()
+        return {**outcome.ok(), "output": outcome.output}
 
     return run
 
@@ -42,6 +42,8 @@ def test_switched_off_the_server_answers_as_stock_to_the_bit(generate) -> None:
     served = generate(overlay=True, serve=True)
     assert served["tokens"] == stock["tokens"]
     assert served["logprobs"] == stock["logprobs"]
+    # The patch tells of the head that it left alone, once.
+    assert served["output"].count("LM head projection dtype: torch.float16") == 1
 
 
 def test_switched_on_two_ranks_choose_the_same_tokens(generate) -> None:

@@ -12,10 +12,10 @@ SCENARIO = Path(__file__).with_name("guard.py")
 
 
 def test_what_is_served_imports(other_env: Environment) -> None:
-    result = other_env.scenario(SCENARIO, overlay=True, how="plain").ok()
+    result = other_env.scenario(SCENARIO, overlay=True, bypassed=False, registry=False).ok()
     assert result["error"] is None
     assert len(result["origins"]) > 1
     assert result["origins"] == {name: result["served"][name] for name in result["origins"]}
     # What this machine cannot import, it cannot import from stock vLLM either.
-    stock = other_env.scenario(SCENARIO, overlay=False, how="plain").ok()
+    stock = other_env.scenario(SCENARIO, overlay=False, bypassed=False, registry=False).ok()
     assert result["failed"] == stock["failed"]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 
+from tests.support import vllm_internals
+
 
 def there(module: str) -> bool:
     try:
@@ -24,13 +26,12 @@ def there(module: str) -> bool:
 
 
 def main() -> None:
-    from vllm.platforms import current_platform
-
+    platform = vllm_internals.current_platform
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     result = {
-        "usable": count > 0 and current_platform.is_cuda(),
+        "usable": count > 0 and platform.is_cuda(),
         "found": f"torch {torch.__version__} sees {count} CUDA devices, vLLM's platform is "
-        f"{type(current_platform).__name__}",
+        f"{type(platform).__name__}",
     }
     if result["usable"]:
         result["name"] = torch.cuda.get_device_name()

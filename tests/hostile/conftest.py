@@ -13,8 +13,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from harness.environments import MATRIX
 
-from tests.conftest import MATRIX
 from tests.support import hostile, installed, installers, source, stand_in
 from tests.support.environment import Environment
 

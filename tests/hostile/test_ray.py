@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.environments import MATRIX
 
-from tests.conftest import MATRIX
 from tests.support import hostile, installed
 from tests.support.ray import ENVIRONMENT
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import torch
-from vllm.config import VllmConfig, set_current_vllm_config
-from vllm.distributed import init_distributed_environment, initialize_model_parallel
-from vllm.model_executor.layers import fused_moe
 from vllm_nemo import modelopt_moe_amax_aliases
+
+from tests.support import vllm_internals
 
 EXPERTS = 4
 # A stream as a trainer sends it: one value a projection and quantizer of each expert.
@@ -37,9 +35,7 @@ def loader(param, loaded_weight, weight_name, shard_id, expert_id, return_succes
 
 
 def make_layer():
-    # The function has this name since 0.27.0.
-    make = getattr(fused_moe, "FusedMoEFactory", None) or fused_moe.FusedMoE
-    runner = make(
+    runner = vllm_internals.make_moe_layer(
         num_experts=EXPERTS,
         top_k=2,
         hidden_size=64,
@@ -67,10 +63,9 @@ def values(experts) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    config = VllmConfig()
-    with set_current_vllm_config(config), tempfile.TemporaryDirectory() as scratch:
-        init_distributed_environment(1, 0, f"file://{scratch}/store", 0, "gloo")
-        initialize_model_parallel(1, 1)
+    config = vllm_internals.VllmConfig()
+    vllm_internals.start_parallel_groups(config)
+    with vllm_internals.set_current_vllm_config(config):
         runner, experts = make_layer()
         registered = sorted(n for n, _ in experts.named_buffers()), sorted(experts.state_dict())
         try:

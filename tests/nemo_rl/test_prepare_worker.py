@@ -77,7 +77,7 @@ def test_a_patch_that_is_missing_is_named_and_nothing_is_set(environment, call, 
     [
         ("vllm_nemo.prepare_worker(extra_env_vars='NAME')", "TypeError", "one string"),
         ("vllm_nemo.prepare_worker(extra_env_vars=['A,B'])", "ValueError", "A,B"),
-        ("vllm_nemo.prepare_worker(extra_env_vars=[''])", "ValueError", "no names"),
+        ("vllm_nemo.prepare_worker(extra_env_vars=[''])", "ValueError", "not names"),
         ("vllm_nemo.prepare_worker(extra_env_vars=['A=1'])", "ValueError", "A=1"),
         ("vllm_nemo.prepare_worker(py_executable=' ')", "ValueError", "empty"),
         ("vllm_nemo.prepare_worker('python')", "TypeError", "positional"),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import engine
 
 from tests.support import installed
 
@@ -68,15 +69,10 @@ class Cluster:
             *("--node-ip-address", address),
             *("--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=80000000"),
         ]
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("NRL_", "VLLM_", "PYTHON", "VIRTUAL_ENV", "RAY_"))
-        }
         with self._log(address).open("wb") as log:
             self.nodes[address] = subprocess.Popen(
                 [environment.python, "-m", "ray.scripts.scripts", "start", *role, *options],
-                env={**inherited, **self.env, **(env or {})},
+                env=engine.variables(**{**self.env, **(env or {})}),
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -17,11 +17,12 @@ VERSION = installed.OVERLAY_VERSION
 def test_nodes_that_hold_and_agree(cluster: Cluster, environments: Environments) -> None:
     asked = Asked(cluster, environments.good, [])
     assert asked.status == 0, asked.text + asked.process.stderr
+    assert asked.text.startswith(f"Interpreter of the workers: {environments.good.python}\n")
     rows = [line for line in asked.text.splitlines() if line.startswith("127")]
     for row, address in zip(rows, (HEAD, SECOND), strict=True):
-        cells = re.split("  +", row)
-        assert cells[:2] == [address, str(environments.good.python)]
-        assert cells[3:] == ["vllm 0.29.0", VERSION, "yes", "3 of 3", "holds"]
+        node, _, *cells = re.split("  +", row)
+        assert node == address
+        assert cells == ["vllm 0.29.0", VERSION, "yes", "3 of 3", "holds"]
     assert asked.text.endswith("\nThe overlay holds on 2 nodes, which agree.\n")
 
 
@@ -94,10 +95,13 @@ def test_a_node_that_does_not_answer(
     with cluster.frozen(OTHER):
         asked = Asked(cluster, environments.good, ["--timeout", "10"])
     assert asked.status == 1
-    (row,) = [line for line in asked.text.splitlines() if line.startswith(OTHER)]
-    assert row.endswith("no answer within 10 s")
-    rows = [line for line in asked.text.splitlines() if line.startswith((HEAD, SECOND))]
-    assert all(row.endswith("holds") for row in rows[:2])
+    lines = asked.text.splitlines()
+    (row,) = [number for number, line in enumerate(lines) if line.startswith(OTHER)]
+    assert lines[row].endswith("does NOT hold")
+    assert lines[row + 1] == "    no answer within 10 s"
+    rows = [line for line in lines if line.startswith((HEAD, SECOND))]
+    assert [line.endswith(" holds") for line in rows] == [True, True]
+    assert max(len(line) for line in lines[: lines.index("")]) <= 100
     assert f"does NOT hold on 3 of 5 nodes: {BARE}, {OFF}, {OTHER}.\n" in asked.text
     assert "switch: NRL_VLLM_OVERLAY=off" in asked.text
     assert "vllm-nemo is not installed for the interpreter of its workers" in asked.text

@@ -3,7 +3,9 @@
 A scenario is a script of its own, run by the environment's interpreter in a fresh process. It gets
 one JSON object as its only argument and writes one JSON object to the file that
 ``SCENARIO_RESULT`` names. Nothing else that it, vLLM or vLLM's children print is read, except for
-error messages.
+error messages. Its argument ``engine`` holds the arguments of ``LLM`` that engines here share, for
+its ``device``; what a test gives as ``engine`` is added to them. It may import from ``tests``, what
+needs neither pytest nor the build.
 """
 
 from __future__ import annotations
@@ -18,20 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Inherited settings that could change what a scenario shows.
-_SCRUBBED = ("NRL_", "VLLM_", "PYTHON", "RAY_", "TORCH")
+from harness import engine
+from packaging.version import Version
 
-_ENGINE_SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "2",
-    "PYTHONHASHSEED": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-}
-# On a CPU. Scenarios run eagerly, but vLLM compiles a few functions all the same: minutes of a C++
-# compiler in a new environment. One that is about compilation switches it on again.
-_EAGER = {"TORCHDYNAMO_DISABLE": "1"}
+ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +54,10 @@ class Environment:
         self.asked: set[bool] = set()
         self._outcomes: dict[str, Outcome] = {}
 
+    def at_least(self, release: str) -> bool:
+        """Tell whether this is a vLLM release, or a newer one."""
+        return Version(self.release) >= Version(release)
+
     def scenario(
         self,
         script: Path,
@@ -86,25 +82,28 @@ class Environment:
         timeout: float,
         arguments: dict[str, Any],
     ) -> Outcome:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
+        device, changes = arguments.get("device", "cpu"), arguments.get("engine", {})
+        given = {**arguments, "engine": engine.arguments(device, **changes)}
         with tempfile.TemporaryDirectory(prefix="scenario-") as scratch:
             written = Path(scratch, "result.json")
             shared = self._shared(overlay)
             Path(scratch, "vllm").mkdir()
             Path(scratch, "vllm", "modelinfos").symlink_to(shared / "modelinfos")
+            path = [*filter(None, [extra.get("PYTHONPATH")]), str(ROOT)]
             caches = {
                 "VLLM_CACHE_ROOT": f"{scratch}/vllm",
                 "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
             }
             process = subprocess.run(
-                [self.python, script, json.dumps(arguments)],
+                [self.python, script, json.dumps(given)],
                 env={
-                    **inherited,
-                    **_ENGINE_SETTINGS,
-                    **(_EAGER if self._scratch is None else {}),
+                    **engine.variables(),
+                    **engine.CPU,
+                    **(engine.EAGER if self._scratch is None else {}),
                     **caches,
                     **({} if overlay else {"NRL_VLLM_OVERLAY": "off"}),
                     **extra,
+                    "PYTHONPATH": os.pathsep.join(path),
                     "SCENARIO_RESULT": str(written),
                 },
                 cwd=scratch,

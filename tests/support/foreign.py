@@ -10,11 +10,11 @@ from build_hooks import cli
 from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.project import Project
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import Stack, stack
 from tests.support import stand_in
 
 if TYPE_CHECKING:
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.model import Patch
 
 RELEASE = "0.29.0"
 MODULE = "def f(x):\n    y = x\n\n    return y\n\n\ndef g(x):\n    return 2 * x\n"
@@ -140,53 +140,58 @@ def added(*names: str, line: str = "x") -> str:
 
 @dataclasses.dataclass
 class Importer:
-    """A directory with the wheel of the release, sources to import, and queues."""
+    """A project whose own queue is empty, with the wheel of the release, and queues beside it."""
 
     root: Path
-    directory: Path
     wheel: Path
+    # The queue that patches are imported to.
+    directory: Path
 
     @classmethod
     def make(cls, root: Path, **files: str) -> Importer:
         """Write the release; files are named by their modules."""
         more = {f"vllm/{name}.py": text for name, text in files.items()}
         wheel = stand_in.write_wheel(root / "wheels", RELEASE, files=FILES | more)
-        return cls(root, root / "overlay", wheel)
+        series = f'releases = ["0.28.0", "{RELEASE}"]\nrevision = 1\npatches = []\n'
+        stand_in.write(root / "overlay", {"series.toml": series})
+        return cls(root, wheel, root / "acme")
 
-    @property
-    def project(self) -> Project:
-        return Project(self.root)
+    def command(self, name: str, *arguments: str, queue: str = "acme") -> int:
+        """Run a maintainer's command."""
+        place = ["--queue", str(self.root / queue), "--wheels", str(self.root / "wheels")]
+        return cli.main([name, *place, *arguments], Project(self.root))
 
-    @property
-    def queue(self) -> Queue:
-        return load(self.directory)
+    def run(self, *sources: Path | str, queue: str = "acme", **more: object) -> int:
+        """Import sources; ``--fuzz`` is ``fuzz=True``."""
+        options = ["--release", str(more.pop("release", RELEASE))]
+        for name, value in more.items():
+            flag = f"--{name.replace('_', '-')}"
+            options += [flag] if value is True else [flag, str(value)]
+        return self.command("import", *options, *map(str, sources), queue=queue)
 
     def source(self, text: str | bytes, name: str = "x.patch") -> Path:
         """Write a source."""
         return stand_in.write(self.root / "in", {name: text}) / name
 
-    def run(self, *sources: Path | str, queue: str = "overlay", **more: object) -> int:
-        """Run the command; ``--fuzz`` is ``fuzz=True``."""
-        options = []
-        for name, value in more.items():
-            flag = f"--{name.replace('_', '-')}"
-            options += [flag] if value is True else [flag, str(value)]
-        place = ["--queue", str(self.root / queue), "--release", RELEASE]
-        place += ["--wheels", str(self.root / "wheels")]
-        return cli.main(["import", *place, *options, *map(str, sources)], self.project)
-
     def bring(self, text: str | bytes, **more: object) -> int:
         """Import a text."""
         return self.run(self.source(text), **more)
 
-    def variants(self, queue: str = "overlay") -> dict[str, str]:
+    def stack(self, queue: str = "acme") -> Stack:
+        return stack(self.root / "overlay", [self.root / queue])
+
+    @property
+    def patches(self) -> tuple[Patch, ...]:
+        return self.stack().patches
+
+    def variants(self, queue: str = "acme") -> dict[str, str]:
         """Return the diff of each patch."""
         root = self.root / queue / "patches"
         return {p.parent.name: p.read_text() for p in sorted(root.glob(f"*/{RELEASE}.patch"))}
 
     def overlay(self) -> Overlay:
-        """Apply the queue, as a build does."""
-        return assemble(self.queue, from_wheel(self.wheel))
+        """Apply the queues, as a build does."""
+        return assemble(self.stack(), from_wheel(self.wheel))
 
     def served(self) -> dict[str, str]:
         """Return what the overlay brings, without the notice at a module's end."""

@@ -16,17 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from harness import engine
 
 # Nobody, on every Linux.
 NOBODY = 65534
-# Inherited settings that could change what an interpreter or an installer does.
-_SCRUBBED = ("NRL_", "VLLM_", "PYTHON", "PIP_", "UV_", "VIRTUAL_ENV", "SOURCE_DATE_EPOCH")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without what could change what a test shows."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
-    return {**inherited, **(extra or {})}
+    return engine.variables(*engine.INSTALLERS, **(extra or {}))
 
 
 def run(
@@ -84,7 +82,7 @@ def _mount_point(path: Path) -> str:
     return prints(["stat", "--format", "%m", path])
 
 
-def nobody() -> list[str]:
+def nobody(user: int = NOBODY) -> list[str]:
     """Return what to put before a command for a user who owns nothing and may write nothing.
 
     It may read everything, since on a machine for tests the interpreter itself often lies below
@@ -94,10 +92,21 @@ def nobody() -> list[str]:
         pytest.skip("not root: no other user's files can be made")
     capability = "dac_read_search"
     return [
-        *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+        *("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"),
         *(f"--inh-caps=-all,+{capability}", f"--ambient-caps=-all,+{capability}"),
         f"--bounding-set=-all,+{capability}",
     ]
+
+
+def without_privileges() -> list[str]:
+    """Return what to put before a command for it to read and write only what modes allow.
+
+    root stays the owner of its files, and is held to their modes as any owner is.
+    """
+    if os.geteuid() != 0:
+        return []
+    capabilities = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}"]
 
 
 def contents(directory: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build_hooks import session
+from build_hooks.bases.index import session
 
 if TYPE_CHECKING:
     import pytest

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import engine
+
 from build_hooks.diffs.writer import make as make_diff
 from tests.support import source, stand_in
 
@@ -289,11 +291,9 @@ class Interpreter:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the interpreter with nothing inherited that could change what it does."""
-        scrubbed = ("NRL_", "VLLM_", "PYTHON", "VIRTUAL_ENV")
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(scrubbed)}
         return subprocess.run(
             [self.python, *arguments],
-            env={**inherited, **(env or {})},
+            env=engine.variables(**(env or {})),
             cwd=cwd or self.root,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -37,7 +37,7 @@ def index(root: Path) -> Path:
     shutil.copy(cpu, root / "cpu")
     # The next revision of the overlay for the newer release changes what a patch does.
     tree.edit("overlay/series.toml", '"revision" = 1', '"revision" = 2')
-    tree.edit("overlay/patches/scale/0.29.0.patch", "FACTOR = 3", "FACTOR = 5")
+    tree.edit("overlay/patches/scale/0.25.0.patch", "FACTOR = 3", "FACTOR = 5")
     (tree.root / "overlay" / "locks" / f"{NEW}.json").unlink()
     tree.run(sys.executable, "-m", "build_hooks", "lock", NEW, env=_cache(tree))
     tree.build("python -m build_hooks", wheels)

@@ -2,58 +2,114 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from build_hooks import assemble, base, fetch, lock, queue
+from build_hooks.assembly.assemble import Overlay, assemble
+from build_hooks.bases.directory import from_directory
+from build_hooks.bases.wheel import WheelBase, from_wheel
+from build_hooks.files import sha256
+from build_hooks.outputs.lock import write
+from build_hooks.project import Project
+from build_hooks.queues import lock
+from build_hooks.queues.reader import load
 from tests.support import stand_in
 
+if TYPE_CHECKING:
+    from build_hooks.bases.base import Base
+    from build_hooks.queues.model import Queue
 
-@dataclasses.dataclass
-class Project:
-    root: Path
+
+def write_locks(queue: Path, wheels: Path, *releases: str) -> None:
+    """Lock releases of the small queue, from the stand-in's wheels."""
+    loaded = load(queue)
+    for release in releases:
+        path = wheels / f"vllm-{release}-py3-none-any.whl"
+        write(queue, assemble(loaded, from_wheel(path)), {path.name: sha256(path.read_bytes())})
+
+
+class Small(Project):
+    """A project whose cache of wheels lies below its own root."""
+
+    @classmethod
+    def write(cls, root: Path) -> Small:
+        """Write the queue, the wheels of its releases and their locks."""
+        project = cls(root)
+        stand_in.write(root, {"LICENSE": "Ours.\n"})
+        stand_in.write_queue(project.queue)
+        for release in stand_in.RELEASES:
+            stand_in.write_wheel(project.wheels, release)
+        project.lock(*stand_in.RELEASES)
+        return project
 
     @property
-    def overlay(self) -> Path:
-        return self.root / "overlay"
-
-    @property
-    def site(self) -> Path:
-        """The site-packages of the environment that runs the build."""
-        return self.root / "site"
+    def cache(self) -> Path:
+        """What XDG_CACHE_HOME names."""
+        return self.root / "cache"
 
     @property
     def wheels(self) -> Path:
-        return fetch.cache_directory()
+        return self.cache / "vllm-nemo" / "wheels"
 
-    def install(self, version: str, distribution: str = "vllm") -> Path:
-        files = stand_in.wheel_files(stand_in.sources(version), version, distribution)
-        return stand_in.write(self.site, files)
+    @property
+    def environment(self) -> Path:
+        """What VIRTUAL_ENV names: an environment in which nothing is installed."""
+        return self.root / "environment"
+
+    @property
+    def site(self) -> Path:
+        version = "python{}.{}".format(*sys.version_info)
+        return self.environment / "lib" / version / "site-packages"
+
+    def wheel(self, release: str) -> Path:
+        return self.wheels / f"vllm-{release}-py3-none-any.whl"
+
+    def open(self, release: str = "0.29.0") -> WheelBase:
+        return from_wheel(self.wheel(release))
+
+    def load(self) -> Queue:
+        return load(self.queue)
+
+    def assemble(self, base: Base, *present: str) -> Overlay:
+        return assemble(self.load(), base, present)
+
+    def install(self, version: str, distribution: str = "vllm", **changes: str) -> Path:
+        files = stand_in.sources(version, **changes)
+        return stand_in.write(self.site, stand_in.wheel_files(files, version, distribution))
 
     def directory(self, name: str, release: str, **changes: str) -> Path:
         """Write sources of a release with some modules changed."""
-        files = stand_in.sources(release) | {f"vllm/{k}.py": v for k, v in changes.items()}
-        return stand_in.write(self.root / name, files)
+        return stand_in.write(self.root / name, stand_in.sources(release, **changes))
+
+    def broken(self, release: str = "0.26.0") -> Base:
+        """Give a directory in which every patch conflicts."""
+        return from_directory(self.directory("broken", release, models="pass\n"))
 
     def lock(self, *releases: str) -> None:
-        loaded = queue.load(self.overlay)
-        for release in releases:
-            path = fetch.find(Version(release), self.wheels)
-            assert path is not None
-            made = assemble.assemble(loaded, base.from_wheel(path))
-            lock.write(self.overlay, made, {path.name: assemble.sha256(path.read_bytes())})
+        write_locks(self.queue, self.wheels, *releases)
+
+    def lock_file(self, release: str) -> Path:
+        return lock.path(self.queue, Version(release))
+
+    def edit_lock(self, release: str, **fields: Any) -> None:
+        file = self.lock_file(release)
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    def variant(self, patch: str, release: str) -> Path:
+        return self.queue / "patches" / patch / f"{release}.patch"
+
+    def edit(self, path: Path, old: str, new: str) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
 
     def add_release(self, release: str) -> None:
         """Add a release to the series, and the reasons that it asks for."""
-        stand_in.write_series(self.overlay, list(stand_in.PATCHES), (*stand_in.RELEASES, release))
+        stand_in.write_series(self.queue, list(stand_in.PATCHES), (*stand_in.RELEASES, release))
         fields = dict(stand_in.FIELDS["head"])
         fields["not-needed"] = fields["not-needed"] | {release: "Upstream returns a float."}
-        stand_in.write_patch(self.overlay, "head", stand_in.PATCHES["head"], **fields)
-
-    def edit_lock(self, release: str, **fields: Any) -> None:
-        file = self.overlay / "locks" / f"{release}.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+        stand_in.write_patch(self.queue, "head", stand_in.PATCHES["head"], **fields)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from packaging.version import Version
+from harness import engine
 
-from build_hooks.assembly.assemble import assemble
-from build_hooks.bases.wheel import from_wheel
-from build_hooks.files import sha256
-from build_hooks.outputs import lock
-from build_hooks.queues.reader import load
 from tests.support import stand_in
+from tests.support.project import write_locks
 
 ROOT = Path(__file__).parent.parent.parent
 _FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
-_DIRECTORIES = ("build_hooks", "overlay/vllm_nemo")
 _ACTIVATION = ("overlay/vllm_nemo.pth", "overlay/vllm_nemo.start")
-# Inherited settings that could change what a build does.
-_SCRUBBED = ("NRL_", "HATCH_", "PYTHON", "VIRTUAL_ENV", "SOURCE_DATE_EPOCH", "TZ", "LC_")
 
 
 @dataclasses.dataclass
@@ -64,11 +56,10 @@ class Tree:
         umask: int = -1,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the tree; the base is the stand-in's newest wheel, or as given."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_SCRUBBED)}
         setting = {"NRL_VLLM_BASE": str(self.wheel() if base is None else base)}
         return subprocess.run(
             command,
-            env={**inherited, **setting, **(env or {})},
+            env=engine.variables(**{**setting, **(env or {})}),
             cwd=self.root,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -113,20 +104,30 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def copy_project(directory: Path) -> Path:
-    """Copy the project without its own queue, and return the copy's root."""
-    root = directory / "source"
-    for name in (*_FILES, *_ACTIVATION):
+def copy_package(root: Path) -> None:
+    """Copy what the wheel has of this project, but for the logic of its patches."""
+    for name in _ACTIVATION:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, root / name)
-    for name in _DIRECTORIES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    _copy("overlay/vllm_nemo", root)
     # The logic of the queue's patches goes with the queue.
     for path in (root / "overlay" / "vllm_nemo" / "patches").iterdir():
         if path.name not in ("__init__.py", "shared"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def copy_project(directory: Path) -> Path:
+    """Copy the project without its own queue, and return the copy's root."""
+    root = directory / "source"
+    copy_package(root)
+    _copy("build_hooks", root)
+    for name in _FILES:
+        shutil.copyfile(ROOT / name, root / name)
     return root
+
+
+def _copy(name: str, root: Path) -> None:
+    shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def make(directory: Path) -> Tree:
@@ -134,10 +135,7 @@ def make(directory: Path) -> Tree:
     root = copy_project(directory)
     overlay = stand_in.write_queue(root / "overlay")
     wheels = directory / "cache" / "vllm-nemo" / "wheels"
-    loaded = load(overlay)
     for release in stand_in.RELEASES:
-        path = stand_in.write_wheel(wheels, release)
-        assert loaded.patches[0].needed(Version(release))
-        made = assemble(loaded, from_wheel(path))
-        lock.write(overlay, made, {path.name: sha256(path.read_bytes())})
+        stand_in.write_wheel(wheels, release)
+    write_locks(overlay, wheels, *stand_in.RELEASES)
     return Tree(root, wheels)

@@ -48,13 +48,17 @@ if __name__ == "__main__":
 """
 
 
-def sources(release: str) -> dict[str, str]:
-    """Return the files of a release by path."""
+def sources(release: str, **changes: str | None) -> dict[str, str]:
+    """Return the files of a release by path.
+
+    ``changes``: modules with another text, or None for one that is not there; ``engine/__init__``
+    stands for ``vllm/engine/__init__.py``.
+    """
     public, _, _ = release.partition("+")
     newer = public != "0.25.0"
     imports = "import os\nimport re\n\nUNUSED = os, re\n" if newer else ""
     newest = public == "0.29.0"
-    return {
+    files = {
         "vllm/__init__.py": "",
         "vllm/_version.py": f'__version__ = version = "{release}"\n',
         "vllm/models.py": _MODELS.format(
@@ -65,10 +69,12 @@ def sources(release: str) -> dict[str, str]:
         "vllm/engine/__init__.py": _ENGINE,
         "vllm/data.json": "{}\n",
     }
+    changed = files | {f"vllm/{name}.py": text for name, text in changes.items()}
+    return {path: text for path, text in changed.items() if text is not None}
 
 
-# The queue. "sqrt" changes a module and a package in all releases, at offsets; "scale" needs a
-# second variant, and adds a module; "head" is upstream since 0.29.0.
+# The queue. "sqrt" changes a module and a package in all releases, at offsets; "scale" adds a
+# module, and needs a second variant of another; "head" is upstream since 0.29.0.
 PATCHES: dict[str, dict[str, str]] = {
     "sqrt": {
         "0.25.0": """\
@@ -104,10 +110,6 @@ PATCHES: dict[str, dict[str, str]] = {
 \x20
 """,
         "0.29.0": """\
---- /dev/null
-+++ b/vllm/scaling.py
-@@ -0,0 +1,1 @@
-+FACTOR = 3
 --- a/vllm/models.py
 +++ b/vllm/models.py
 @@ -14,3 +14,5 @@

@@ -16,7 +16,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.ray import ENVIRONMENT
+from harness import engine
+
+from tests.support.environment import ROOT
+from tests.support.ray import ENVIRONMENT, PLATFORM
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 GCS_PORT = 6379
@@ -41,19 +44,16 @@ class Cluster:
     def __init__(self, python: Path, environ: Mapping[str, str]) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
         self._python = python
-        scrubbed = ("NRL_", "VLLM_", "PYTHON", "RAY_", "TORCH", "CUDA_")
         self.environ = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(scrubbed)},
+            **engine.variables(),
+            **engine.CPU,
             **ENVIRONMENT,
             "HOME": str(self.home),
+            "PYTHONPATH": f"{PLATFORM}{os.pathsep}{ROOT}",
             "GLOO_SOCKET_IFNAME": "eth0",
-            "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
             "VLLM_CACHE_ROOT": f"{self.home}/vllm",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
             **environ,
         }
         self._holders: list[subprocess.Popen[bytes]] = []

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support import vllm_internals
+
 TOKENS = 8
 
 
@@ -24,12 +26,9 @@ def listening():
 
 def look(worker):
     """Run in a worker: tell what it is reached by."""
-    from vllm.distributed.parallel_state import get_tp_group
-
-    queue = get_tp_group().mq_broadcaster
     return {
         "init method": worker.distributed_init_method,
-        "group queue": queue and queue.handle and queue.handle.remote_subscribe_addr,
+        "group queue": vllm_internals.group_queue_address(),
         "network": str(Path("/proc/self/ns/net").readlink()),
     }
 
@@ -43,18 +42,13 @@ def main(given):
         given["model"],
         tensor_parallel_size=2,
         distributed_executor_backend="ray",
-        enforce_eager=True,
-        skip_tokenizer_init=True,
-        max_model_len=64,
-        max_num_seqs=4,
-        max_num_batched_tokens=64,
         dtype="float32",
+        **given["engine"],
     )
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
     prompts = [{"prompt_token_ids": prompt} for prompt in given["prompts"]]
     outputs = engine.generate(prompts, sampling)
-    executor = engine.llm_engine.engine_core.engine_core.model_executor
-    queues = [getattr(executor, "rpc_broadcast_mq", None), *getattr(executor, "response_mqs", [])]
+    executor = vllm_internals.executor_of(engine)
     nodes = {}
     for node in ray.nodes():
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -63,7 +57,7 @@ def main(given):
     return {
         "executor": type(executor).__name__,
         "tokens": [list(output.outputs[0].token_ids) for output in outputs],
-        "queues": [queue.handle.remote_subscribe_addr for queue in queues if queue is not None],
+        "queues": vllm_internals.queue_addresses(executor),
         "workers": engine.collective_rpc(look),
         "listening": nodes,
     }

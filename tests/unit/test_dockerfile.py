@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from build_hooks import plan
+from build_hooks.project import Project
+from build_hooks.queues.reader import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,7 +15,7 @@ def test_the_defaults_are_the_newest_overlay() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     before_the_first_stage, _, _ = dockerfile.partition("\nFROM ")
     defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", before_the_first_stage, re.MULTILINE))
-    queue = plan.load_queue()
+    queue = load(Project(ROOT).queue)
     assert defaults["VLLM_RELEASE"] == str(queue.releases[-1])
     assert defaults["OVERLAY_REVISION"] == str(queue.revision)
     assert defaults["BASE_IMAGE"] == "vllm/vllm-openai:v${VLLM_RELEASE}"

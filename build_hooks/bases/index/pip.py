@@ -7,6 +7,7 @@ silent: inside a build front end, in a CI log.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_REFUSAL = re.compile(r"\[Errno (\d+)\]")
+# Those that are about files, which an index cannot cause.
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # A download of more bytes is that of a wheel: metadata that lie beside it are a few kilobytes.
 _METADATA_BYTES = 4 << 20
 _WIDTH = 30
@@ -46,8 +50,13 @@ class Location:
 def download(release: Version, directory: Path) -> None:
     """Let pip download the wheel of a release into a directory.
 
+    Args:
+        release: The vLLM release.
+        directory: An empty directory, also for pip's temporary files.
+
     Raises:
         BaseError: with what pip said, if it could not.
+        OSError: if the system refuses to write there.
     """
     bar = _Bar(f"vllm {release}", sys.stderr)
     arguments = ["download", "--dest", str(directory)]
@@ -70,6 +79,7 @@ def locate(release: Version, scratch: Path) -> Location:
     Raises:
         BaseError: with what pip said, if the index has no such release, or cannot be reached.
         PartialFetchError: if pip will not tell without downloading the wheel, or not at all.
+        OSError: if the system refuses to write there.
     """
 
     def broken_off(_: int, total: int) -> None:
@@ -128,7 +138,17 @@ def _pip(
         except BaseException:
             process.terminate()
             raise
+    if process.returncode != 0:
+        _raise_refusal(said, scratch)
     return process.returncode, said
+
+
+def _raise_refusal(said: Sequence[str], scratch: Path) -> None:
+    """Raise what the system refused pip: no other index and no other release would help."""
+    for line in said:
+        found = _REFUSAL.search(line)
+        if found and int(found[1]) in _REFUSALS:
+            raise OSError(int(found[1]), os.strerror(int(found[1])), str(scratch))
 
 
 def _failure(release: Version, said: Sequence[str]) -> str:

@@ -1,1 +1,20 @@
-"""The machinery of the overlay: what serves the patched modules, checks them, and tells of them."""
+"""The machinery of the overlay: what serves the patched modules, checks them, and reports on them.
+
+Each module imports only modules before it in this list::
+
+    errors, switches, outcomes, tables, files
+    manifest    what the overlay holds
+    installed   the vLLM that is installed: version, owners, repair
+    stock       its files, held against the manifest
+    loader      loads a served file in place of a stock one
+    finder      finds the served modules; the first import of vLLM loads all up to here
+    api         list_patches, require, and the check of a process
+    guard       the check that vLLM calls in every process
+    worker      prepare_worker
+    served      the overlay's own files, held against the manifest and compared with stock vLLM
+    doctor      whether an interpreter, or a cluster, runs the overlay
+    commands    the commands' text and JSON
+    cli
+
+Nothing here imports ``vllm_nemo.patches``, whose modules may import ``errors`` and ``switches``.
+"""

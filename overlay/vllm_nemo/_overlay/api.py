@@ -6,31 +6,44 @@ import sys
 from pathlib import Path
 
 import vllm_nemo
-from vllm_nemo._overlay import finder
+from vllm_nemo._overlay import finder, outcomes
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import Patch, Upstream, load_manifest
 from vllm_nemo._overlay.stock import directory_of, stock_spec
 from vllm_nemo._overlay.switches import OVERLAY
 
-__all__ = ["Patch", "Upstream", "check_process", "list_patches", "require"]
+__all__ = ["Patch", "Upstream", "check_process", "list_patches", "require", "vllm_directory"]
 
 
 def list_patches() -> tuple[Patch, ...]:
-    """Return every patch of the queue, in the order of the queue, with what became of it.
+    """List the patches of the queue and what became of each for this vLLM.
 
-    Raises OverlayError in a source tree, which holds no built overlay.
+    Returns:
+        Every patch, in the order of the queue.
+
+    Raises:
+        OverlayError: if there is no built overlay, as in a source tree, or it is damaged.
     """
     return load_manifest().patches
 
 
 def require(patch_id: str) -> Patch:
-    """Return a patch that vLLM has in this process, or raise OverlayError with the reason.
+    """Return a patch whose effect vLLM has in this process. Does not import vLLM.
 
-    Its outcome is "applied", or "present" where the base vLLM carried it already. A patch that is
-    "not-needed" for this release raises too: the overlay cannot vouch for what vLLM does by
-    itself, and a caller that supports several releases can look at ``list_patches()``. Raises as
-    well when the overlay is switched off or not active, or when vLLM is missing or is not the one
-    that the overlay was built for. Does not import vLLM.
+    A patch that is "not-needed" for this release raises too, because the overlay cannot vouch for
+    what vLLM does by itself. A caller that supports several releases can look at
+    ``list_patches()``.
+
+    Args:
+        patch_id: The patch's name in the queue, for instance ``fp32-lm-head``.
+
+    Returns:
+        The patch. Its outcome is "applied", or "present" where the base vLLM carries it already.
+
+    Raises:
+        OverlayError: if the overlay does not carry the patch, is switched off or not active, or if
+            vLLM is missing or is not the one that the overlay was built for. The message says
+            which.
     """
     manifest = load_manifest()
     found = {patch.id: patch for patch in manifest.patches}
@@ -40,21 +53,28 @@ def require(patch_id: str) -> Patch:
         raise OverlayError(
             f"{this} has no patch {patch_id!r}. It knows: {', '.join(found) or 'none'}."
         )
-    if patch.outcome == "not-needed":
+    if patch.outcome == outcomes.NOT_NEEDED:
         raise OverlayError(
             f"{this} does not carry the patch {patch_id!r}: it is not needed for this release. "
             f"{patch.reason}".rstrip()
         )
     if not finder.is_switched_on():
         raise OverlayError(
-            f"The patch {patch_id!r} is required, and {OVERLAY}=off runs stock vLLM."
+            f"The patch {patch_id!r} is required, and {OVERLAY}=off runs stock vLLM. "
+            f"Unset {OVERLAY}."
         )
     check_process()
     return patch
 
 
 def check_process() -> None:
-    """Raise OverlayError unless every vLLM module of this process is, or will be, the right one."""
+    """Check that every vLLM module of this process is, or will be, the right one.
+
+    Raises:
+        OverlayError: if a patched module was loaded from elsewhere, the overlay is not active in
+            this process, vLLM is not installed, or it is not the one that the overlay was built
+            for.
+    """
     manifest = load_manifest()
     strays = finder.stray_modules(manifest)
     if strays:
@@ -74,7 +94,14 @@ def check_process() -> None:
 
 
 def vllm_directory() -> Path | None:
-    """Return the directory of the ``vllm`` package that this process has or would import."""
+    """Find the directory of the ``vllm`` package that this process has, or would import.
+
+    Returns:
+        The directory; None if vLLM is not installed.
+
+    Raises:
+        OverlayError: if ``import vllm`` would not lead to source files on disk.
+    """
     loaded = sys.modules.get("vllm")
     # sys.path may have changed since it was imported: what was imported is what counts.
     for directory in getattr(loaded, "__path__", ()):

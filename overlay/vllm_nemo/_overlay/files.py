@@ -18,10 +18,18 @@ ABSENT = "absent"
 
 
 def file_state(file: Path, sha256: str) -> str:
-    """Return OK, CHANGED, MISSING or UNREADABLE for a file and the sha256 it must have."""
+    """Compare a file with the content that it must have.
+
+    Args:
+        file: The file, which need not exist.
+        sha256: The digest of the content that it must have, in hex.
+
+    Returns:
+        ``OK``, ``CHANGED``, ``MISSING`` or ``UNREADABLE``.
+    """
     try:
         # Every write, even one that sets the times back, gives a file a new time of change.
-        found = os.stat(file)  # noqa: PTH116 - as cheap as can be: of every file, a few times
+        found = os.stat(file)  # noqa: PTH116 - faster, and called for every file a few times
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         digest = _sha256(file, state)
     except FileNotFoundError:

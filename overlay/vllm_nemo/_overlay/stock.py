@@ -12,14 +12,16 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vllm_nemo import import_unlocked
 from vllm_nemo._overlay import files
 from vllm_nemo._overlay.errors import OverlayError
-from vllm_nemo._overlay.installed import Installed
+from vllm_nemo._overlay.switches import OVERLAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
+    from vllm_nemo._overlay.installed import Installed
     from vllm_nemo._overlay.manifest import Data, Manifest, Module
 
 
@@ -28,8 +30,16 @@ def stock_spec(
 ) -> ModuleSpec | None:
     """Find a module the way this interpreter would without the overlay.
 
-    Asks the finders after the overlay's own (those before it have had their turn), or all of them
-    where the overlay's is not there, so that editable installs and path hooks keep working.
+    Asks the finders after the overlay's own (those before it have been asked already), or all of
+    them where the overlay's is not there, so that editable installs and path hooks keep working.
+
+    Args:
+        fullname: The module's name, with its packages.
+        path: The ``__path__`` of its package, None for a top-level module.
+        target: The module that is reloaded, if one is.
+
+    Returns:
+        The spec, None if no finder knows the module.
     """
     finders = list(sys.meta_path)
     for index, finder in enumerate(finders):
@@ -47,7 +57,8 @@ def stock_spec(
 def directory_of(spec: ModuleSpec) -> Path:
     """Return the directory of the ``vllm`` package that a spec of it leads to.
 
-    Raises OverlayError where it does not lead to source files on disk.
+    Raises:
+        OverlayError: if the spec does not lead to source files on disk.
     """
     origin = spec.origin
     if not spec.has_location or origin is None or spec.submodule_search_locations is None:
@@ -67,8 +78,7 @@ def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
     return OverlayError(
         f"{name} is loaded from {spec.origin} by {type(spec.loader).__qualname__}, not from a "
         "source file, so the overlay cannot tell whether it was built for it. Install vLLM from "
-        "its wheel, unpacked and with its .py files, or set NRL_VLLM_OVERLAY=off to run it as "
-        "it is."
+        f"its wheel, unpacked and with its .py files, or set {OVERLAY}=off to run it as it is."
     )
 
 
@@ -78,7 +88,16 @@ def stock_file(directory: Path, module: Module | Data) -> Path:
 
 
 def stock_state(directory: Path | None, module: Module | Data) -> str:
-    """Return the state of a module's stock file, ABSENT when there is no vLLM."""
+    """Compare a module's stock file with the one that the overlay was built for.
+
+    Args:
+        directory: The directory of the ``vllm`` package, None if vLLM is not installed.
+        module: The module.
+
+    Returns:
+        A state of ``files``: ``ABSENT`` if there is no vLLM, ``UNEXPECTED`` if it has a module
+        that the overlay adds, else that of the file.
+    """
     if directory is None:
         return files.ABSENT
     file = stock_file(directory, module)
@@ -88,7 +107,15 @@ def stock_state(directory: Path | None, module: Module | Data) -> str:
 
 
 def check_stock(manifest: Manifest, directory: Path) -> None:
-    """Raise one OverlayError that names every stock file which is not the one expected."""
+    """Hold all stock files against the manifest.
+
+    Args:
+        manifest: The overlay's manifest.
+        directory: The directory of the ``vllm`` package.
+
+    Raises:
+        OverlayError: naming every file that is not the one expected.
+    """
     wrong = {
         module.path: state
         for module in manifest.modules.values()
@@ -99,14 +126,22 @@ def check_stock(manifest: Manifest, directory: Path) -> None:
 
 
 def mismatch(manifest: Manifest, directory: Path, wrong: Mapping[str, str]) -> OverlayError:
-    """Return the error for stock files (path: state) that are not those of the base."""
+    """Return the error for stock files that are not those of the base.
+
+    Args:
+        manifest: The overlay's manifest.
+        directory: The directory of the ``vllm`` package.
+        wrong: The state of each file that is not as expected, by its path.
+    """
     base = manifest.base
-    found = Installed(directory)
+    # Imported here, because only an error needs it, and unlocked, because a finder may be asking.
+    module = import_unlocked("vllm_nemo._overlay.installed")
+    found: Installed = module.Installed(directory)
     return OverlayError(
         f"vllm-nemo {manifest.overlay} was built for {base.distribution} {base.version}, and "
         f"{found} at {directory} does not match it:\n"
         + "".join(f"  {state}: {path}\n" for path, state in wrong.items())
         + "Install the vLLM that this overlay is for, or the overlay for this vLLM:\n"
         + "".join(f"  {command}\n" for command in found.repairs(manifest))
-        + "NRL_VLLM_OVERLAY=off runs stock vLLM, without any patch."
+        + f"{OVERLAY}=off runs stock vLLM, without any patch."
     )

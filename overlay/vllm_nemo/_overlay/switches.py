@@ -7,6 +7,9 @@ from __future__ import annotations
 
 PREFIX = "NRL_VLLM_"
 
+# In place of a variable's name, for a patch that nothing switches off.
+ALWAYS = "always"
+
 # "off" runs stock vLLM in an environment that has the overlay.
 OVERLAY = f"{PREFIX}OVERLAY"
 # Patch fp32-lm-head: "1" runs the LM head in fp32.
@@ -19,3 +22,5 @@ COPIED = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"
 # Ray's own. If it is not off, Ray starts workers of a driver under `uv run` in an environment of
 # their own.
 UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+# vLLM's own list of the plugins that it may load.
+PLUGINS = "VLLM_PLUGINS"

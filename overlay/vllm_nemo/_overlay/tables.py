@@ -12,18 +12,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-# Characters a line where the output is no terminal: a file, a pipe, the log of a CI job.
+# Characters a line where the output is not a terminal: a file, a pipe, the log of a CI job.
 PLAIN_WIDTH = 100
 _GAP = 2
-# A column of a terminal that is too narrow for the table is not made narrower than this.
+# Columns are not made narrower than this while the table fits.
 _NARROWEST = 8
 _INDENT = 4
 # A word that is longer than its column is broken behind one of these, if it has one.
-_BREAKS = re.compile(r"[^/_.,=]*[/_.,=]?")
+_BREAKS = re.compile(r"[^/_.,=-]*[/_.,=-]?")
 
 
 class Row(NamedTuple):
-    """A row with remarks, each of which is wrapped below it over the whole width."""
+    """A row with remarks.
+
+    Attributes:
+        cells: The text of each column.
+        notes: Remarks, each of which is wrapped below the row over the whole width.
+    """
 
     cells: Sequence[str]
     notes: Sequence[str] = ()
@@ -37,7 +42,8 @@ def render(
 ) -> str:
     """Align columns to the left, with a rule below the header.
 
-    A cell may have several lines. Where the columns do not fit, the widest of them are wrapped.
+    A cell may have several lines. Where the columns do not fit, the widest of them are wrapped. No
+    line is longer than ``width``, unless that is less than a character a column.
 
     Args:
         header: The names of the columns.
@@ -54,24 +60,46 @@ def render(
     for row in table:
         lines += _lines(row.cells, widths)
         for note in row.notes:
-            lines += [" " * _INDENT + line for line in wrap(note, limit - _INDENT)]
+            lines += [(" " * _INDENT + line).rstrip() for line in wrap(note, limit - _INDENT)]
     return "\n".join(lines)
+
+
+def fits(text: str, beside: Sequence[int], *, width: int | None = None) -> bool:
+    """Tell whether a text fits into the last cell of a row, on one line.
+
+    Args:
+        text: The text.
+        beside: The widths of the columns before it, in characters.
+        width: Characters a line; None for those of the terminal, or ``PLAIN_WIDTH``.
+    """
+    limit = terminal_width() if width is None else width
+    return "\n" not in text and len(text) <= limit - sum(column + _GAP for column in beside)
 
 
 def terminal_width() -> int:
     """Return the characters a line of standard output.
 
-    ``COLUMNS`` decides where it is set, then the terminal; ``PLAIN_WIDTH`` stands for the rest.
+    ``COLUMNS`` decides where it is set, then the terminal. ``PLAIN_WIDTH`` is for what is neither.
     """
-    fallback = (PLAIN_WIDTH, 24)
-    if sys.stdout is None or not sys.stdout.isatty():
-        columns = os.environ.get("COLUMNS", "")
-        return int(columns) if columns.isdigit() and int(columns) else PLAIN_WIDTH
-    return shutil.get_terminal_size(fallback).columns
+    if sys.stdout is not None and sys.stdout.isatty():
+        return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
+    try:
+        columns = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        return PLAIN_WIDTH
+    return columns if columns > 0 else PLAIN_WIDTH
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most ``width`` characters, at blanks where it has some."""
+    """Break a text into lines, at blanks where it has some.
+
+    Args:
+        text: The text. Its own line ends stay, and so does the indentation of its lines.
+        width: Characters a line, at most.
+
+    Returns:
+        The lines, at least one.
+    """
     width = max(width, 1)
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
@@ -110,8 +138,9 @@ def _column_widths(rows: Sequence[Sequence[str]], limit: int) -> list[int]:
         for column in range(len(rows[0]))
     ]
     available = limit - _GAP * (len(widths) - 1)
+    narrowest = max(1, min(_NARROWEST, available // max(1, len(widths))))
     cap = max(widths, default=0)
-    while sum(min(width, cap) for width in widths) > available and cap > _NARROWEST:
+    while sum(min(width, cap) for width in widths) > available and cap > narrowest:
         cap -= 1
     return [min(width, cap) for width in widths]
 

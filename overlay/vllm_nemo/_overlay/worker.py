@@ -1,6 +1,6 @@
-"""Preparing a process that is about to start vLLM engines.
+"""Prepare a process that is about to start vLLM engines.
 
-What used to be done by rewriting vLLM when a worker starts comes down to this: check that the
+NeMo-RL's patcher rewrites vLLM when a worker starts. Here two steps are left: check that the
 overlay has what the caller needs, and set the environment that vLLM's workers inherit.
 """
 
@@ -25,7 +25,7 @@ def prepare_worker(
     fp32_lm_head: bool | None = None,
     require_routed_experts_capture: bool = False,
 ) -> None:
-    """Check that vLLM has what is asked for here, and set what its workers inherit.
+    """Check that vLLM has what the caller needs, and set what its workers inherit.
 
     Call it in the process that will create the engine, before vLLM is imported. Nothing in the
     environment is changed unless everything asked for is there.
@@ -35,20 +35,22 @@ def prepare_worker(
             ``"driver"`` stands for this process's ``sys.executable``, None for Ray's choice.
         extra_env_vars: Names of further variables that Ray workers get from this process. They are
             added to those in ``VLLM_RAY_EXTRA_ENV_VARS_TO_COPY``.
-        fp32_lm_head: True for logits from an fp32 projection. False and None clear the variable:
-            one that was exported by the caller's environment does not switch it on.
-        require_routed_experts_capture: True if the caller will ask for routed experts and cannot
-            do with an engine that refuses to start for it.
+        fp32_lm_head: True for logits from an fp32 projection. False and None clear the variable,
+            so that a value in the caller's environment does not switch it on.
+        require_routed_experts_capture: True if the caller will ask for routed experts, so that an
+            overlay without them is an error here, and not when the engine starts.
 
     Raises:
         OverlayError: if the overlay is switched off, is not for the vLLM that is installed, or
             lacks a patch that an argument needs. The message names patch, release and reason.
-        TypeError, ValueError: for arguments that are no names.
+        TypeError: if ``extra_env_vars`` is one string.
+        ValueError: if a name of a variable is empty or has a comma or an equals sign, or if
+            ``py_executable`` is empty.
     """
     names = _names(extra_env_vars)
     if py_executable is not None and not py_executable.strip():
         raise ValueError("py_executable is empty; leave it out for Ray's choice of interpreter")
-    check()
+    require_overlay()
     if py_executable is not None:
         api.require("ray-py-executable")
     if fp32_lm_head:
@@ -62,8 +64,13 @@ def prepare_worker(
     os.environ[COPIED] = ",".join(sorted(wanted - {""}))
 
 
-def check() -> None:
-    """Raise OverlayError unless this process has, or will import, the overlay's vLLM."""
+def require_overlay() -> None:
+    """Check that this process has, or will import, the overlay's vLLM.
+
+    Raises:
+        OverlayError: if the overlay is switched off or not active, a patched module was loaded from
+            elsewhere, or vLLM is missing or is not the one that the overlay was built for.
+    """
     manifest = load_manifest()
     if not finder.is_switched_on():
         raise OverlayError(
@@ -79,7 +86,7 @@ def _names(given: Iterable[str] | None) -> list[str]:
     names = [name.strip() for name in given or ()]
     wrong = [name for name in names if not name or "," in name or "=" in name]
     if wrong:
-        raise ValueError(f"extra_env_vars has {wrong}, which are no names of variables")
+        raise ValueError(f"extra_env_vars has {wrong}, which are not names of variables")
     return names
 
 

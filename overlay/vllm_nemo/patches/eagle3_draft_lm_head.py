@@ -1,17 +1,17 @@
-"""Which ``lm_head`` a speculative draft model uses: its own, or the target model's.
+"""Which ``lm_head`` a draft model uses: its own or the target's (patch ``eagle3-draft-lm-head``).
 
-vLLM gives a draft model the target's head unless a checkpoint with a head of the draft's own went
-through the draft's ``load_weights``. Two things are wrong with that where the weights come later
-(``load_format="dummy"``, then a refit, as in reinforcement learning):
+vLLM gives a draft model the target's head unless the draft's ``load_weights`` has seen a head in
+the draft's checkpoint. That is wrong where the weights come later (``load_format="dummy"`` and then
+a refit, as in reinforcement learning):
 
 - A draft with a truncated vocabulary (EAGLE-3's ``draft_vocab_size``) gets a head of another size.
-  Nothing fails: the logits are cut to the draft's size, so the draft proposes from the target's
-  first rows, which stand for other tokens.
-- A refit of the draft's head is then a refit of the target's: it does not fit, or it replaces
+  Nothing fails: vLLM cuts the logits to the draft's size. The draft then proposes from the
+  target's first rows, which stand for other tokens.
+- A refit of the draft's head becomes a refit of the target's. It does not fit, or it replaces
   weights of the policy.
 
-Two rules on top of vLLM's own: heads of different sizes are never shared, and a shared head is
-never loaded through the draft. vLLM's flag (``has_own_lm_head``, vllm-project/vllm#28549) knows
+So there are two rules beside vLLM's own. Heads of different sizes are never shared. A shared head
+is never loaded through the draft. vLLM's flag (``has_own_lm_head``, vllm-project/vllm#28549) knows
 about checkpoints only.
 """
 
@@ -27,25 +27,37 @@ if TYPE_CHECKING:
     from torch import nn
 
 # A child of vLLM's logger, for its handlers.
-_logger = logging.getLogger("vllm.nemo.draft_head")
+_logger = logging.getLogger("vllm.nemo.eagle3_draft_lm_head")
 
-# The target's head that a draft model may have been given. Kept outside of the modules, so that no
-# state dict, copy or walk of theirs changes.
+# For each draft model, the target's head that vLLM may have given it. It is kept outside of the
+# modules, so that their state dicts, copies and children stay as they are.
 _targets: weakref.WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
 
 
 class HeadSize(NamedTuple):
-    """What an ``lm_head`` says of its size; None for what it does not say."""
+    """The size of an ``lm_head``; None for a number that the head does not tell.
+
+    Attributes:
+        tokens: How many tokens it scores, over all tensor-parallel ranks, without padding and
+            without LoRA's rows.
+        width: The size of the hidden states that it takes.
+    """
 
     tokens: int | None
-    """Tokens that it scores, over all tensor-parallel ranks, without padding and LoRA's rows."""
     width: int | None
-    """Size of the hidden states that it takes."""
 
     @classmethod
     def of(cls, head: object) -> HeadSize:
-        """Read the size of a head; a stand-in on a rank without the head says nothing."""
-        # A tied head is the embedding, which LoRA may have wrapped.
+        """Read the size of a head.
+
+        Args:
+            head: vLLM's ``ParallelLMHead`` or embedding, also one that LoRA has wrapped. Anything
+                else, such as the placeholder on a rank without the head, tells no size.
+
+        Returns:
+            The size.
+        """
+        # A tied head is the embedding, and LoRA wraps that.
         head = getattr(head, "base_layer", head)
         tokens = getattr(head, "org_vocab_size", None)
         width = getattr(head, "embedding_dim", None)
@@ -55,7 +67,7 @@ class HeadSize(NamedTuple):
         )
 
     def differs(self, other: HeadSize) -> bool:
-        """Tell whether the two contradict each other in something that both say."""
+        """Tell whether a number that both sizes tell is not the same."""
         return any(
             mine is not None and theirs is not None and mine != theirs
             for mine, theirs in zip(self, other, strict=True)
@@ -68,9 +80,17 @@ class HeadSize(NamedTuple):
 def keeps_own_head(draft: nn.Module, target_head: nn.Module | None) -> bool:
     """Tell whether a draft model must keep its own head because the target's has another size.
 
-    False leaves the decision to vLLM: the sizes agree, or one of the models has no head here. The
-    heads of MTP layers (``model.layers[*].shared_head.head``) count as the draft's too. The V1
-    proposer and the V2 loaders call it once for a draft model, before they share.
+    The V1 proposer and the V2 loaders call it once for a draft model, before they share. It logs
+    one line if the draft keeps its head: a warning if no weight of that head was seen.
+
+    Args:
+        draft: The draft model. The heads of MTP layers (``model.layers[*].shared_head.head``) are
+            compared, too.
+        target_head: The target's ``lm_head``, or its placeholder; None if the target has none.
+
+    Returns:
+        True if the sizes differ. False leaves the decision to vLLM: the sizes are the same, or one
+        of the models has no head on this rank.
     """
     if target_head is None:
         return False
@@ -90,11 +110,11 @@ def keeps_own_head(draft: nn.Module, target_head: nn.Module | None) -> bool:
             target,
         )
     else:
-        # Not an error: some draft classes and load formats never say what they loaded.
+        # No error: some draft classes and load formats never tell what they loaded.
         _logger.warning(
             "The draft model %s keeps its own lm_head (it gives %s, the target's %s), but no "
-            "weight of it was seen while the draft was loaded. If its checkpoint has none, its "
-            "drafts are noise until a refit sends one.",
+            "weight of that head was seen while the draft was loaded. If its checkpoint has none, "
+            "its drafts are noise until a refit sends one.",
             name,
             own,
             target,
@@ -103,10 +123,17 @@ def keeps_own_head(draft: nn.Module, target_head: nn.Module | None) -> bool:
 
 
 def refuse_shared_head(draft: nn.Module, name: str) -> None:
-    """Raise RuntimeError if ``name``, a weight of a draft's head, would go to the target's head.
+    """Refuse a weight that would be loaded through a draft model into the target's head.
 
-    Called for each weight named ``*lm_head*`` that a draft model is about to load. While a draft is
-    first loaded nothing is shared yet, so this concerns later loads: a refit.
+    A draft model calls it for each weight named ``*lm_head*`` that it is about to load. Nothing is
+    shared while a draft is first loaded, so it refuses in later loads only, which are refits.
+
+    Args:
+        draft: The draft model.
+        name: The name of the weight, for the message.
+
+    Raises:
+        RuntimeError: if the draft's ``lm_head`` is the target's.
     """
     target = _targets.get(draft)
     head = target() if target is not None else None
@@ -114,10 +141,9 @@ def refuse_shared_head(draft: nn.Module, name: str) -> None:
         return
     raise RuntimeError(
         f"vllm-nemo (patch eagle3-draft-lm-head): {name!r} was sent to the draft model "
-        f"{type(draft).__name__}, which uses the target model's lm_head: the two have the same "
-        f"size ({HeadSize.of(head)}), and the draft was loaded without one that differs. Loading "
+        f"{type(draft).__name__}, which shares the target's lm_head ({HeadSize.of(head)}). Loading "
         "it would overwrite the target's head. Leave lm_head out of what is sent to the draft, or "
-        "start the draft from a checkpoint that holds an lm_head of its own."
+        "start the draft from a checkpoint that has an lm_head."
     )
 
 
@@ -131,7 +157,7 @@ def _heads(draft: nn.Module) -> Iterator[object]:
 
 
 def _configured_vocabulary() -> int | None:
-    """Return the vocabulary in the target's configuration, for a rank that has no target head."""
+    """Return the target's configured vocabulary, for a rank that does not have its head."""
     from vllm.config import get_current_vllm_config_or_none
 
     config = get_current_vllm_config_or_none()
@@ -142,7 +168,7 @@ def _configured_vocabulary() -> int | None:
 
 
 def _weights_follow() -> bool:
-    """Tell whether the draft was loaded with random weights, which a refit is to replace."""
+    """Tell whether the draft was loaded with random weights, so that a refit has to follow."""
     from vllm.config import get_current_vllm_config_or_none
 
     config = get_current_vllm_config_or_none()

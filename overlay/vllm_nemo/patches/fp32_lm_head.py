@@ -1,13 +1,13 @@
-"""An fp32 projection in the LM head, for every generation model, by ``NRL_VLLM_FP32_LM_HEAD=1``.
+"""``NRL_VLLM_FP32_LM_HEAD=1``: an fp32 projection in the LM head (patch ``fp32-lm-head``).
 
 The trainer computes its logits in fp32. With a bf16 head vLLM rounds them to eight bits, and the
-log-probabilities of rollouts differ from the trainer's by about 1e-2. vLLM has a setting for the
-dtype of the projection, ``head_dtype`` in the model's HF configuration (vllm-project/vllm#48390,
-released in 0.26.0). The patch ``fp32-lm-head`` turns it on, brings it to 0.25, and makes
-everything that would leave the head in bf16 refuse to start: one side in bf16 trains worse than
-both (NVIDIA-NeMo/RL#3936).
+log-probabilities of rollouts differ from the trainer's by about 1e-2 nats. vLLM has a setting for
+the dtype of the projection: ``head_dtype`` in the model's HF configuration
+(vllm-project/vllm#48390, released in 0.26.0). The patch turns it on for every generation model and
+brings it to 0.25. Whatever would leave the head in bf16 refuses to start, because a bf16 head on
+one side trains worse than one on both (NVIDIA-NeMo/RL#3936).
 
-Where vLLM calls this module:
+vLLM calls this module in these places:
 
 - ``ModelConfig`` calls ``configure`` once it knows its runner and dtype. The setting is written
   into the HF configuration, so that it is part of ``compute_hash`` and travels to every worker in
@@ -40,8 +40,15 @@ _FP32_NAMES = ("float32", "float", "torch.float32")
 def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether the variable asks for an fp32 head.
 
-    Raises ValueError unless it is unset, empty, "0" or "1". "true" is refused rather than read as
-    one or the other: a run whose head is in bf16 by mistake looks healthy and trains worse.
+    Args:
+        environ: Environment variables.
+
+    Returns:
+        True for "1"; False if the variable is unset, empty or "0".
+
+    Raises:
+        ValueError: for any other value. "true" is refused, not interpreted: a run with a bf16 head
+            by mistake looks healthy and trains worse.
     """
     value = environ.get(SWITCH, "")
     if value not in ("", "0", "1"):
@@ -53,16 +60,21 @@ def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def configure(model_config: ModelConfig) -> None:
-    """Make a ``vllm.config.ModelConfig`` ask for an fp32 head, if the variable does.
+    """Make a model's configuration ask for an fp32 head, if the variable does.
 
     Every configuration nested in the HF configuration gets the setting as well: a multimodal
-    model builds its language model from a nested one, where vLLM would not find it. Draft models
-    are included, so that the cached draft distribution has the dtype of the draft's logits;
-    pooling models are not: their head is no LM head.
+    model builds its language model from a nested one, where vLLM does not look for it. Draft
+    models get it, so that the cached draft distribution has the dtype of the draft's logits.
+    Pooling models do not get it, because their head is no LM head.
 
-    Raises ValueError for a value of the variable that ``is_requested`` refuses, for a platform
-    without fp32, and for a ``head_dtype`` in the HF configuration (the checkpoint's own, or from
-    ``hf_overrides``) that says otherwise.
+    Args:
+        model_config: A ``vllm.config.ModelConfig`` that knows its runner and its dtype. Its HF
+            configuration is changed in place.
+
+    Raises:
+        ValueError: for a value of the variable that ``is_requested`` refuses; if the platform does
+            not support fp32; if the HF configuration (from the checkpoint or ``hf_overrides``) has
+            a ``head_dtype`` other than fp32.
     """
     if not is_requested() or model_config.runner_type == "pooling":
         return
@@ -71,7 +83,7 @@ def configure(model_config: ModelConfig) -> None:
 
     if torch.float32 not in current_platform.supported_dtypes:
         raise ValueError(
-            f"{SWITCH}=1 asks for an fp32 LM head, and the platform "
+            f"{SWITCH}=1 asks for an fp32 LM head, but the platform "
             f"{current_platform.device_name} does not support fp32. Set {SWITCH}=0 here and in "
             "the trainer's configuration."
         )
@@ -80,8 +92,8 @@ def configure(model_config: ModelConfig) -> None:
         given = getattr(config, "head_dtype", None)
         if given is not None and not _is_fp32(given, model_config.dtype):
             raise ValueError(
-                f"{SWITCH}=1 asks for an fp32 LM head, and the HF configuration of "
-                f"{model_config.model} says {path}head_dtype={given!r}. Remove head_dtype from "
+                f"{SWITCH}=1 asks for an fp32 LM head, but the HF configuration of "
+                f"{model_config.model} has {path}head_dtype={given!r}. Remove head_dtype from "
                 f"hf_overrides (or from config.json), or set {SWITCH}=0."
             )
     for _, config in configs:
@@ -92,7 +104,13 @@ def configure(model_config: ModelConfig) -> None:
 def is_on(model_config: ModelConfig | None) -> bool:
     """Tell whether ``configure`` has turned the fp32 head on for this ``ModelConfig``.
 
-    The answer survives pickling, and the copies that vLLM makes for a nested model.
+    The mark is an attribute, so pickles and the copies that vLLM makes for nested models have it.
+
+    Args:
+        model_config: The configuration; None for an engine without one.
+
+    Returns:
+        Whether it is on.
     """
     return getattr(model_config, _MARK, False)
 
@@ -102,12 +120,20 @@ def check(
 ) -> None:
     """Check the heads of a model that has just been built, and log the dtype of its projection.
 
-    Draft models are left to the check that runs with their first token: most of them drop the head
-    they were built with and share the target's.
+    vLLM calls it for the model and for each model nested in it. Draft models are not checked here:
+    most of them drop the head that they were built with and share the target's. Their projection
+    refuses a quantized head when it runs.
 
-    Called for the model and for models nested in it (``prefix`` is then not empty). Raises
-    ValueError, if the fp32 head is on, where the projection would not run in fp32: a quantized
-    head, or a model that does not pass vLLM's setting on.
+    Args:
+        model: The model, without weights.
+        vllm_config: The engine's configuration.
+        model_config: The configuration of ``model``, which may be a draft or a nested model.
+        prefix: Where the model is nested; empty for the outermost one.
+
+    Raises:
+        ValueError: if the fp32 head is on and the projection would not run in fp32: the head is
+            quantized, the model builds its head from a configuration without the setting, or it
+            computes its logits without vLLM's ``LogitsProcessor``.
     """
     target = vllm_config.model_config
     if target is None or "pooling" in (target.runner_type, model_config.runner_type):
@@ -134,10 +160,16 @@ def check(
 
 
 def is_unquantized(method: object) -> bool:
-    """Tell whether a layer with this quantization method keeps its weight as it is.
+    """Tell whether a layer with this quantization method has a plain weight.
 
-    A quantization that leaves the head out gives it the method of unquantized linear layers,
-    others that of unquantized embeddings (vLLM accepts both from 0.29.0).
+    A quantization that leaves the head out gives it the method of unquantized linear layers or
+    that of unquantized embeddings. vLLM itself accepts both from 0.29.0 on.
+
+    Args:
+        method: A layer's ``quant_method``.
+
+    Returns:
+        Whether it is one of the two.
     """
     from vllm.model_executor.layers.linear import UnquantizedLinearMethod
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
@@ -146,9 +178,13 @@ def is_unquantized(method: object) -> bool:
 
 
 def current_head_dtype() -> torch.dtype | None:
-    """Return the dtype that the head of the model being built is to run in; None for the model's.
+    """Return the dtype of the head of the model that is being built.
 
-    For vLLM 0.25, whose ``LogitsProcessor`` does not know the setting.
+    For vLLM 0.25, whose ``LogitsProcessor`` does not know the setting. To be called within
+    ``set_current_vllm_config``.
+
+    Returns:
+        fp32, or None for the dtype of the model.
     """
     from vllm.config import get_current_vllm_config_or_none
 
@@ -168,8 +204,8 @@ def apply_head(
 ) -> torch.Tensor:
     """Project hidden states to this rank's part of the vocabulary, in ``head_dtype``.
 
-    For vLLM 0.25. Without a dtype, or with that of the hidden states, this is the call that it
-    replaces.
+    For vLLM 0.25. Without a ``head_dtype``, or with the dtype of the hidden states, it does what
+    the call did that it replaces.
 
     Args:
         head_dtype: fp32, or None for the model's dtype.
@@ -193,8 +229,8 @@ def apply_head(
     rows = hidden_states.flatten(0, -2)
     columns = lm_head.weight.t()
     if rows.is_cuda:
-        # CUDA and ROCm accumulate in fp32 anyway and can hand that out: no copy of the weight,
-        # and the matrix units of the model's dtype.
+        # CUDA and ROCm accumulate in fp32 anyway and can return that. This takes no copy of the
+        # weight, and uses the matrix units of the model's dtype.
         logits = torch.mm(rows, columns, out_dtype=head_dtype)
     else:
         logits = torch.mm(rows.to(head_dtype), columns.to(head_dtype))
@@ -237,7 +273,7 @@ def _refuse_quantized(model: nn.Module, model_config: ModelConfig) -> None:
 
 def _quantized(name: str, head: VocabParallelEmbedding) -> str:
     return (
-        f"{SWITCH}=1 needs an unquantized LM head, and the quantization of {name} is "
+        f"{SWITCH}=1 needs an unquantized LM head, but the quantization of {name} is "
         f"{type(head.quant_method).__name__}. Leave {name} out of the quantization (its ignore or "
         f"exclude list), or set {SWITCH}=0 and let the trainer's head run in the same precision."
     )
@@ -248,15 +284,15 @@ def _refuse_other_dtypes(dtypes: Mapping[str, torch.dtype], model_config: ModelC
         if str(dtype) != "torch.float32":
             raise ValueError(
                 f"{SWITCH}=1, but {name} of {model_config.model} runs the LM head in {dtype}: the "
-                "model builds its language model from a configuration that vLLM's head_dtype does "
-                f"not reach. Set {SWITCH}=0 for this model, and report it to vllm-nemo."
+                "model builds it from a configuration without head_dtype. Set "
+                f"{SWITCH}=0 for this model, and report it to vllm-nemo."
             )
 
 
 def _refuse_own_projection(model: nn.Module, model_config: ModelConfig) -> None:
     from vllm.model_executor.models.utils import PPMissingLayer, StageMissingLayer
 
-    # A stage of the pipeline, or an encoder by itself, has no head.
+    # A pipeline stage other than the last, or an encoder alone, has no head.
     if any(isinstance(module, (PPMissingLayer, StageMissingLayer)) for module in model.modules()):
         return
     raise ValueError(

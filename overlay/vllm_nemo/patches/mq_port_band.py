@@ -1,4 +1,8 @@
-"""Message queues between nodes listen inside the port band (patch ``mq-port-band``)."""
+"""Message queues between nodes listen inside the port band (patch ``mq-port-band``).
+
+The queue's own socket is bound to a port of the band, so no port is looked up first and bound
+later, which two processes can do at the same time (vllm-project/vllm#51275).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,20 @@ if TYPE_CHECKING:
 
 
 def bind_queue(queue: zmq.Socket[bytes], host: str) -> int:
-    """Make a zmq socket listen on a port of the band at ``host``, and return the port.
+    """Make a zmq socket listen on a port of the band.
 
-    ``host`` is the address that the readers will connect to, an IPv6 one with or without brackets.
-    Raises OSError as ``listen`` does.
+    zmq takes over a socket that is bound already (ZMQ_USE_FD). It would bind its own socket with
+    SO_REUSEADDR, and that succeeds on a port that another process has bound but does not listen on.
 
-    zmq takes the bound socket over (ZMQ_USE_FD) rather than binding its own to a port found free:
-    its sockets have SO_REUSEADDR, with which a bind also succeeds on a port that another process
-    has reserved and does not listen on yet.
+    Args:
+        queue: The socket of a message queue.
+        host: The numeric address that readers will connect to; IPv6 with or without brackets.
+
+    Returns:
+        The port.
+
+    Raises:
+        OSError: as ``listen`` does.
     """
     import zmq
 

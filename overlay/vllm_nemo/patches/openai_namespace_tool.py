@@ -1,9 +1,9 @@
-"""vLLM's OpenAI-compatible server on ``openai`` clients older than 2.25.
+"""vLLM's server on ``openai`` clients older than 2.25 (patch ``openai-namespace-tool``).
 
-vLLM 0.25 to 0.29 declare ``openai>=2.0.0`` and use two things that came with 2.25.0: the class
+vLLM 0.25 to 0.29 require ``openai>=2.0.0``, but use two things that are new in 2.25.0: the class
 ``openai.types.responses.NamespaceTool``, whose import fails, and the field ``namespace`` of a
-function call, whose absence fails a request. NeMo-Gym pins ``openai<=2.7.2``. With a client that
-has both, every function here does what the code did that calls it.
+function call, without which a request fails (vllm-project/vllm#49103). NeMo-Gym pins
+``openai<=2.7.2``. With a client that has both, the functions here do what vLLM does without them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COMPLETE = "2.25.0"
 
 
 class AbsentNamespaceTool:
-    """What stands for ``NamespaceTool`` where the client has none; nothing is an instance of it."""
+    """Stands for ``NamespaceTool`` where the client has none. It has no instances."""
 
     def __init__(self) -> None:
         raise TypeError(
@@ -25,16 +25,22 @@ class AbsentNamespaceTool:
 
 
 def namespace_tool() -> type:
-    """Return the client's ``NamespaceTool``, or a class for ``isinstance`` that nothing is of."""
+    """Return the client's ``NamespaceTool``, or ``AbsentNamespaceTool`` if it has none."""
     from openai.types import responses
 
     return typing.cast("type", getattr(responses, "NamespaceTool", AbsentNamespaceTool))
 
 
 def namespace_of(call: object) -> str | None:
-    """Return the namespace of a ``ResponseFunctionToolCall``; older clients have no such field.
+    """Return the namespace of a function call.
 
-    They keep what a request brings in spite of that, so a namespace that was sent is not lost.
+    Older clients do not declare the field, but keep it if a request has it.
+
+    Args:
+        call: A ``ResponseFunctionToolCall``.
+
+    Returns:
+        The namespace; None if the call has none.
     """
     return getattr(call, "namespace", None)
 
@@ -42,11 +48,15 @@ def namespace_of(call: object) -> str | None:
 def refuse_unknown_tools(request: object) -> None:
     """Refuse a Responses request with a type of tool that the installed client cannot express.
 
-    Without this pydantic answers, with a list of every tool that it did not match. Clients that
-    have ``NamespaceTool`` are left to it.
+    Without this, pydantic answers with a list of every tool that it did not match. It still does
+    on clients that have ``NamespaceTool``.
 
-    Raises ``vllm.exceptions.VLLMValidationError`` (HTTP 400), which names the tool, the client and
-    the release that has it.
+    Args:
+        request: The request as it came, a dictionary. What is not well-formed is left to pydantic.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: (HTTP 400) naming the tool, the client, and the client
+            release to install.
     """
     tools = request.get("tools") if isinstance(request, dict) else None
     if not isinstance(tools, list) or namespace_tool() is not AbsentNamespaceTool:
@@ -57,8 +67,8 @@ def refuse_unknown_tools(request: object) -> None:
             from vllm.exceptions import VLLMValidationError
 
             raise VLLMValidationError(
-                f"tools[{index}] is of type '{kind}', which openai {_installed()}, the client "
-                "library that this server runs on, does not know. It knows: "
+                f"tools[{index}] has the type '{kind}', which openai {_installed()}, the client "
+                "library of this server, does not know. It knows: "
                 f"{', '.join(sorted(known_tools()))}. Leave the tool out, or install "
                 f"openai>={COMPLETE} on the server.",
                 parameter=f"tools[{index}].type",
@@ -68,7 +78,7 @@ def refuse_unknown_tools(request: object) -> None:
 
 @functools.cache
 def known_tools() -> frozenset[str]:
-    """Return the values of ``type`` that the client's union of Responses tools has."""
+    """Return the values of ``type`` in the client's union of Responses tools."""
     from openai.types.responses.tool import Tool
 
     found: set[str] = set()
@@ -83,7 +93,7 @@ def _members(annotation: object) -> typing.Iterator[type]:
         yield annotation
         return
     arguments = typing.get_args(annotation)
-    # Annotated[Union[...], ...]: what follows the first argument is no type.
+    # Annotated[Union[...], ...]: only the first argument is a type.
     if hasattr(annotation, "__metadata__"):
         arguments = arguments[:1]
     for argument in arguments:

@@ -1,8 +1,8 @@
 """The final LayerNorm of RADIO vision towers (patch ``radio-final-layernorm``).
 
-Megatron-Core ends every block that is built from the language model's config with a LayerNorm once
-that config has MTP layers, the vision tower's included. Checkpoints of such models carry it as
-``vision_projector.vision_final_layernorm.*``, transformers 5.24 as ``vision_final_layernorm.*``;
+Megatron-Core builds the vision tower from the language model's config. If that config has MTP
+layers, Megatron-Core ends every block with a LayerNorm, the vision tower's too. Checkpoints have it
+as ``vision_projector.vision_final_layernorm.*``, transformers 5.24 as ``vision_final_layernorm.*``.
 vLLM up to 0.31 has no module for it, so the projector gets features of another scale than it was
 trained on.
 """
@@ -25,12 +25,17 @@ _ARRIVED = "_nemo_final_layernorm"
 _AFFINE = frozenset({"weight", "bias"})
 
 
-def add_final_layernorm(model: nn.Module, config: PretrainedConfig, width: int) -> None:
-    """Give a model ``vision_final_layernorm``: a LayerNorm over ``width`` features, or None.
+def add(model: nn.Module, config: PretrainedConfig, width: int) -> None:
+    """Give a model the attribute ``vision_final_layernorm``: a LayerNorm, or None.
 
-    It is there only if the language model has MTP layers (``num_nextn_predict_layers``), and fp32
-    whatever the model's dtype: a trainer keeps it so, and rounding its weights to bf16 changes a
-    third of the outputs. It has no effect before both of its tensors have been loaded.
+    The norm is in fp32 whatever the model's dtype: a trainer keeps it so, and rounding its weights
+    to bf16 changes a third of the outputs. It has no effect until both of its tensors are loaded.
+
+    Args:
+        model: vLLM's Nemotron VL model, which is being constructed.
+        config: Its HF configuration. There is a norm only if the text config has MTP layers
+            (``num_nextn_predict_layers``).
+        width: How many features the tower has.
     """
     import torch
 
@@ -42,26 +47,40 @@ def add_final_layernorm(model: nn.Module, config: PretrainedConfig, width: int) 
     model.vision_final_layernorm = torch.nn.LayerNorm(width, eps=epsilon, dtype=torch.float32)
 
 
-def apply_final_layernorm(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """Normalise the tower's features ``(..., width)`` in fp32; returns their own dtype.
+def apply(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    """Normalise the tower's features, in fp32.
 
-    Returns them as they are if the model has no such norm, or its weights never came.
+    Args:
+        model: A model that went through ``add``.
+        features: (..., width), any float dtype.
+
+    Returns:
+        (..., width), in the dtype of ``features``. The features themselves, if the model has no
+        norm or not all of its weights have come.
     """
     if model.__dict__[_ARRIVED] != _AFFINE:
         return features
     return model.vision_final_layernorm(features.float()).to(features.dtype)
 
 
-def load_final_layernorm(
+def load(
     model: nn.Module, weights: Iterable[tuple[str, torch.Tensor]], *, multimodal: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Load the final LayerNorm's weight and bias ``(width,)``; yield everything else.
+    """Load the final LayerNorm's weight and bias out of a stream of weights.
 
-    They are copied when they are seen, since a sender may reuse its buffers. With ``multimodal``
-    False (all limits per prompt are zero) there is no tower to normalise: they are skipped.
+    They are copied when they come, because a sender may reuse its buffers.
+
+    Args:
+        model: A model that went through ``add``.
+        weights: Names and tensors. The norm's have the shape (width,).
+        multimodal: False if the engine has no tower (all limits per prompt are zero). The norm's
+            weights are then dropped.
+
+    Yields:
+        Every other name and tensor.
 
     Raises:
-        ValueError: if the model did not construct the norm, or it has no such parameter.
+        ValueError: if the model has no such norm, or the norm has no such parameter.
     """
     arrived: set[str] = model.__dict__[_ARRIVED]
     for name, weight in weights:
@@ -78,13 +97,13 @@ def _load(model: nn.Module, name: str, parameter: str, weight: torch.Tensor) -> 
     norm = model.vision_final_layernorm
     if norm is None:
         raise ValueError(
-            f"{name!r} was offered to a model that did not construct the final vision LayerNorm: "
-            "its text config has no MTP layers (num_nextn_predict_layers is 0 or not set). Set it "
-            "to the trainer's value, through hf_overrides if need be (patch radio-final-layernorm)."
+            f"vllm-nemo (patch radio-final-layernorm): {name!r} was sent to a model without a "
+            "final vision LayerNorm: its text config has no MTP layers (num_nextn_predict_layers "
+            "is 0 or not set). Set it to the trainer's value in config.json or in hf_overrides."
         )
     if parameter not in _AFFINE:
         raise ValueError(
-            f"{name!r} is no weight of the final vision LayerNorm, which has 'weight' and 'bias' "
-            "(patch radio-final-layernorm)."
+            f"vllm-nemo (patch radio-final-layernorm): {name!r} is no parameter of the final "
+            "vision LayerNorm, which has 'weight' and 'bias'."
         )
     refit.load(norm, parameter, weight)

@@ -1,9 +1,9 @@
 """RADIO's LayerScale weights, which stock vLLM's loader skips (patch ``radio-layerscale``).
 
-The function is a generator over the stream of weights that ``RadioModel.load_weights`` gets: it
-takes what it understands and passes on the rest, so that vLLM's own loop stays as it is.
-``load_weights`` is called once a batch of a refit; what a later batch must know is kept on the
-module, as a plain attribute, outside of its state dict.
+The function is a generator over the stream of weights that ``RadioModel.load_weights`` gets. It
+takes LayerScale's weights and passes on the rest, so that vLLM's own loop stays as it is. A refit
+calls ``load_weights`` once a batch. What a later batch must know is kept on the module, as a plain
+attribute outside of its state dict.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ def load_layer_scales(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Load each layer's ``ls1`` and ``ls2``, which vLLM multiplies its residuals by.
 
-    Yields everything else. Names of parameters that were loaded are added to ``loaded``.
-
     At the end of the stream, a LayerScale that no call has ever loaded is set to
-    ``config.initializer_factor``, as vLLM's constructor does: that is what a checkpoint without
-    LayerScale (C-RADIO's are folded into the weights) means, while the memory holds what
-    ``load_format="dummy"`` or a level-2 sleep left in it. A value that was set this way is not
-    remembered as loaded: a real one may follow, and the next wake-up needs it set again.
+    ``config.initializer_factor``, as vLLM's constructor does. That is what a checkpoint without
+    LayerScale means (C-RADIO's are folded into the weights), but the memory holds what
+    ``load_format="dummy"`` or a level-2 sleep left in it. A value that was set this way does not
+    count as loaded: a real one may follow, and after the next sleep it has to be set again.
 
-    Upstream: vllm-project/vllm#39767 (closed) reports the loss; NVIDIA-NeMo/RL patches it.
+    Source: vllm-project/vllm#39767 (closed), which loads them as well.
+
+    Args:
+        tower: vLLM's ``RadioModel``.
+        weights: Names and tensors. LayerScale's have the shape (hidden,).
+        loaded: The names of loaded parameters; the function adds its own.
+
+    Yields:
+        Every other name and tensor.
     """
     layers = tower.model.encoder.layers
     arrived: dict[int, set[str]] = tower.__dict__.setdefault(_ARRIVED, {})

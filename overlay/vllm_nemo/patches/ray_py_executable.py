@@ -1,8 +1,8 @@
-"""What the Ray actors of an engine's workers are started with.
+"""The interpreter and the switches of an engine's Ray workers (patch ``ray-py-executable``).
 
-vLLM sends a driver's variables to its Ray workers after they have imported it. What has to be
-settled before belongs into the ``runtime_env`` of the actors: the interpreter, the overlay's
-switches, and ``RAY_ENABLE_UV_RUN_RUNTIME_ENV``, which Ray reads when it is imported.
+vLLM sends the driver's variables to its Ray workers after they have imported vLLM. Some things have
+to be known earlier, so they go into the ``runtime_env`` of the actors: the interpreter, the
+overlay's switches, and ``RAY_ENABLE_UV_RUN_RUNTIME_ENV``, which Ray reads when it is imported.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import Any
 from vllm_nemo._overlay.switches import PREFIX, UV_RUN
 from vllm_nemo._overlay.switches import RAY_PY_EXECUTABLE as PY_EXECUTABLE
 
-# In a container the image brings the interpreter; Ray refuses an environment with both.
+# The interpreter in a container is the image's; Ray refuses a runtime_env with both.
 _CONTAINERS = ("container", "image_uri")
 
-_logger = logging.getLogger("vllm.nemo.ray_workers")
+_logger = logging.getLogger("vllm.nemo.ray_py_executable")
 
 
 def py_executable() -> str | None:
-    """Return the interpreter that was asked for, or None for the one that Ray would take.
+    """Return the interpreter that ``NRL_VLLM_RAY_PY_EXECUTABLE`` asks for.
 
-    ``NRL_VLLM_RAY_PY_EXECUTABLE=driver`` is the interpreter of this process; any other value is
-    Ray's ``py_executable`` as it is, a path or a command ("uv run --locked").
+    Returns:
+        For the value "driver", the interpreter of this process. Any other value as it is: Ray's
+        ``py_executable``, a path or a command ("uv run --locked"). None if the variable is unset
+        or empty: Ray's own choice.
     """
     value = os.environ.get(PY_EXECUTABLE, "").strip()
     if not value:
@@ -34,11 +36,14 @@ def py_executable() -> str | None:
 
 
 def set_defaults(runtime_env: dict[str, Any]) -> None:
-    """Add the interpreter and the switches to a Ray ``runtime_env``, in place.
+    """Add the interpreter and the switches to a Ray ``runtime_env``.
 
-    What it holds already stays, be it an interpreter or the value of a variable: it came from the
-    caller. Variables that the user excludes from copying
-    (``ray_non_carry_over_env_vars.json``) stay away.
+    Variables that the user excludes from copying (``ray_non_carry_over_env_vars.json``) are left
+    out.
+
+    Args:
+        runtime_env: The environment of the workers, changed in place. What it has already, an
+            interpreter or the value of a variable, comes from the caller and stays.
     """
     from vllm.ray.ray_env import RAY_NON_CARRY_OVER_ENV_VARS
 
@@ -46,8 +51,8 @@ def set_defaults(runtime_env: dict[str, Any]) -> None:
     container = next((key for key in _CONTAINERS if runtime_env.get(key)), None)
     if python is not None and container is not None:
         _logger.warning(
-            "%s=%s has no effect: the runtime_env of these workers has %r, and the interpreter "
-            "is the image's.",
+            "%s=%s has no effect: the runtime_env of these workers has %r, so their interpreter is "
+            "the image's.",
             PY_EXECUTABLE,
             os.environ[PY_EXECUTABLE],
             container,
@@ -65,9 +70,12 @@ def set_defaults(runtime_env: dict[str, Any]) -> None:
 
 
 def actor_options() -> dict[str, Any]:
-    """Return the keyword arguments for ``ray.remote`` that ``set_defaults`` asks for, or none.
+    """Return what ``set_defaults`` adds, as keyword arguments for ``ray.remote``.
 
-    For RayDistributedExecutor, which builds the rest of the ``runtime_env`` around what it gets.
+    For RayDistributedExecutor, which adds its own entries to the ``runtime_env`` that it gets.
+
+    Returns:
+        ``{"runtime_env": ...}``, or nothing if there is nothing to add.
     """
     runtime_env: dict[str, Any] = {}
     set_defaults(runtime_env)

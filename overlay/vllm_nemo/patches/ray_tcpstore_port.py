@@ -1,4 +1,4 @@
-"""The TCPStore of a Ray engine, held since its port was chosen (patch ``ray-tcpstore-port``)."""
+"""The TCPStore of a Ray engine, held from the choice of its port (patch ``ray-tcpstore-port``)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,30 @@ if TYPE_CHECKING:
 def hold_store(
     host: str, world_size: int, driver_environ: Mapping[str, str] | None = None
 ) -> TCPStore:
-    """Return a torch ``TCPStore`` of this process that serves a port of the band at ``host``.
+    """Start a torch ``TCPStore`` in this process, on a port of the band.
 
-    To be called where rank 0 will be, and kept until ``init_process_group``, which in the same
-    process finds the server by its port and shares it (``multi_tenant``): between the choice of
-    the port and its use nobody can take it. vllm-project/vllm#50969 does the same from 0.29.0 on,
-    with a port that the kernel chooses.
+    Call it in rank 0's process, and keep the store until ``init_process_group``. That finds the
+    server by its port in the same process and shares it (``multi_tenant``), so nobody can take the
+    port between its choice and its use. Source: vllm-project/vllm#50969, which does the same from
+    0.29.0 on, with a port that the kernel chooses.
 
-    ``driver_environ`` fills in for variables that this process lacks: RayExecutorV2 sends the
-    driver's environment after it has asked for the store, and never over a node's own.
-    Raises OSError as ``listen`` does.
+    Args:
+        host: The address by which the other ranks reach this process.
+        world_size: How many ranks there are.
+        driver_environ: The driver's environment variables, for those that this process does not
+            have: RayExecutorV2 sends them after it has asked for the store, and never replaces a
+            node's own.
+
+    Returns:
+        The store; ``port`` is its port.
+
+    Raises:
+        OSError: as ``listen`` does.
     """
     from torch.distributed import TCPStore
 
     environ = {**(driver_environ or {}), **os.environ}
-    # All addresses, as torch would: the workers of this node may come by another than host.
+    # All addresses, as torch does: the workers of this node may use another address than host.
     listener = listen("", store_ports(environ), "the TCPStore")
     with contextlib.closing(listener):
         store = TCPStore(
@@ -48,7 +57,19 @@ def hold_store(
 
 
 def hold_store_for(worker: WorkerWrapperBase, host: str, world_size: int) -> int:
-    """Hold a TCPStore as long as ``worker`` lives, and return its port; run in rank 0's process."""
+    """Start a TCPStore that lives as long as a worker.
+
+    Args:
+        worker: The worker of rank 0, whose process runs this.
+        host: The address by which the other ranks reach that process.
+        world_size: How many ranks there are.
+
+    Returns:
+        The port of the store.
+
+    Raises:
+        OSError: as ``listen`` does.
+    """
     worker.nemo_dist_store = hold_store(host, world_size)
     port: int = worker.nemo_dist_store.port
     return port

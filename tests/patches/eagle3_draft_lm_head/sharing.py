@@ -19,8 +19,8 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_models import DRAFT_VOCAB, HIDDEN, LLAMA, VOCAB
+from tests.patches.eagle3_draft_lm_head.tiny_models import DRAFT_VOCAB, HIDDEN, LLAMA, VOCAB
+from tests.support import vllm_internals
 
 QWEN3 = {**LLAMA, "model_type": "qwen3", "attention_bias": False}
 DEEPSEEK = {
@@ -87,9 +87,6 @@ TOKENS = {"truncated": DRAFT_VOCAB, "equal": VOCAB}
 
 
 def configuration(architecture: str, tokens: int, root: Path) -> Any:
-    from vllm.config import SpeculativeConfig
-    from vllm.engine.arg_utils import EngineArgs
-
     method, config, size = DRAFTS[architecture]
     target, draft = root / "target", root / f"{architecture}-{tokens}"
     for folder, content in (
@@ -98,77 +95,53 @@ def configuration(architecture: str, tokens: int, root: Path) -> Any:
     ):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(content))
-    engine = EngineArgs(
-        model=str(target),
+    speculative = {"method": method, "model": str(draft), "num_speculative_tokens": 3}
+    # Only the V2 runner drafts with DSpark, and a configuration for that needs Triton.
+    given = {} if method == "dspark" else {"speculative_config": speculative}
+    made = vllm_internals.configuration(
+        target,
         dtype="bfloat16",
         load_format="dummy",
-        enforce_eager=True,
-        max_model_len=128,
-        max_num_seqs=4,
-        skip_tokenizer_init=True,
-        enable_prefix_caching=False,
+        **{**json.loads(sys.argv[1])["engine"], "max_model_len": 128},
+        **given,
     )
-    speculative = {"method": method, "model": str(draft), "num_speculative_tokens": 3}
-    if method != "dspark":
-        engine.speculative_config = speculative
-        return engine.create_engine_config()
-    # Only the V2 runner drafts with DSpark, and a configuration for that needs Triton.
-    made = engine.create_engine_config()
-    made.speculative_config = SpeculativeConfig(
-        **speculative,
-        target_model_config=made.model_config,
-        target_parallel_config=made.parallel_config,
-    )
+    if method == "dspark":
+        made.speculative_config = vllm_internals.SpeculativeConfig(
+            **speculative,
+            target_model_config=made.model_config,
+            target_parallel_config=made.parallel_config,
+        )
     return made
 
 
 def build(config: Any) -> Any:
-    from vllm.model_executor.model_loader import get_model
-
-    return get_model(
-        vllm_config=config,
-        model_config=config.speculative_config.draft_model_config,
-        # Gemma 4's draft numbers its layers as the target does.
-        prefix="draft" if config.speculative_config.method == "dspark" else "",
-    )
+    # Gemma 4's draft numbers its layers as the target does.
+    prefix = "draft" if config.speculative_config.method == "dspark" else ""
+    draft_config = config.speculative_config.draft_model_config
+    return vllm_internals.load_model(config, draft_config, prefix)
 
 
 def share_v1(target: Any, config: Any) -> Any:
     """Share by the V1 proposer's own method."""
-    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-
-    proposer = SpecDecodeBaseProposer.__new__(SpecDecodeBaseProposer)
-    proposer.vllm_config = config
-    proposer.use_local_argmax_reduction = False
-    proposer.model = build(config)
-    proposer._maybe_share_lm_head(target)
-    return proposer.model
+    draft = build(config)
+    vllm_internals.share_head_v1(draft, target, config)
+    return draft
 
 
 def share_v2(target: Any, config: Any) -> Any:
     """Share by the V2 runner's own loader; for DSpark, which it refuses here, by its decision."""
     method = config.speculative_config.method
-    if method == "dspark":
-        from vllm.v1.worker.gpu.spec_decode.eagle.utils import _should_share
-
-        draft = build(config)
-        if _should_share(draft, "has_own_lm_head", draft.lm_head, target.lm_head):
-            draft.lm_head = target.lm_head
-        return draft
-    if method == "dflash":
-        from vllm.v1.worker.gpu.spec_decode.dflash.utils import load_dflash_model as load
-    else:
-        from vllm.v1.worker.gpu.spec_decode.eagle.utils import load_eagle_model as load
-    return load(target, config)
+    if method != "dspark":
+        return vllm_internals.load_draft_v2(method, target, config)
+    draft = build(config)
+    vllm_internals.share_head_v2(draft, target)
+    return draft
 
 
 def observe(architecture: str, tokens: int, share: Any) -> dict[str, Any]:
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader import get_model
-
     config = configuration(architecture, tokens, Path("models").absolute())
-    with set_current_vllm_config(config):
-        target = get_model(vllm_config=config)
+    with vllm_internals.set_current_vllm_config(config):
+        target = vllm_internals.load_model(config)
         before = target.lm_head.weight.clone()
         draft = share(target, config)
         seen: dict[str, Any] = {
@@ -190,12 +163,8 @@ def observe(architecture: str, tokens: int, share: Any) -> dict[str, Any]:
 
 
 def main() -> dict[str, Any]:
-    from vllm.config import set_current_vllm_config
-    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
-
-    with set_current_vllm_config(configuration("LlamaForCausalLMEagle3", VOCAB, Path("models"))):
-        init_distributed_environment(1, 0, f"file://{Path('rendezvous').absolute()}", 0, "gloo")
-        ensure_model_parallel_initialized(1, 1)
+    first = configuration("LlamaForCausalLMEagle3", VOCAB, Path("models"))
+    vllm_internals.start_parallel_groups(first)
     result: dict[str, Any] = {}
     for architecture in DRAFTS:
         for name, tokens in TOKENS.items():

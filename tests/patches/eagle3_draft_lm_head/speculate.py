@@ -1,7 +1,6 @@
 """Scenario: speculate with a dummy-loaded EAGLE-3 draft, then send the weights, as a refit does.
 
-Arguments: ``speculate`` (false: the same generation without a draft). The result holds only what
-was seen; what it should be is for the test to say.
+The result holds only what was seen; what it should be is for the test to say.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_models import DRAFT_TOKENS, NEW_TOKENS, save_models
+from tests.patches.eagle3_draft_lm_head.tiny_models import DRAFT_TOKENS, NEW_TOKENS, save_models
+from tests.support import vllm_internals
 
 ARGUMENTS = json.loads(sys.argv[1])
 
@@ -45,17 +44,9 @@ def reference(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
 
 def reload_draft(worker: Any, weights: dict[str, torch.Tensor]) -> None:
     """Send weights to the draft by vLLM's own reloading, which also repacks them for the CPU."""
-    from vllm.model_executor.model_loader.reload import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
-
-    draft = worker.model_runner.drafter.model
-    initialize_layerwise_reload(draft)
-    try:
-        draft.load_weights(iter(weights.items()))
-    finally:
-        finalize_layerwise_reload(draft, worker.vllm_config.speculative_config.draft_model_config)
+    draft_config = worker.vllm_config.speculative_config.draft_model_config
+    with vllm_internals.refit(vllm_internals.draft_of(worker), draft_config):
+        vllm_internals.draft_of(worker).load_weights(iter(weights.items()))
 
 
 def main() -> dict[str, Any]:
@@ -67,25 +58,17 @@ def main() -> dict[str, Any]:
 
     from vllm import LLM, SamplingParams
 
-    speculation = {
-        "load_format": "dummy",
-        "speculative_config": {
+    llm = LLM(
+        model=str(root / "target"),
+        load_format="dummy",
+        speculative_config={
             "method": "eagle3",
             "model": str(root / "draft"),
             "num_speculative_tokens": 1,
         },
-    }
-    llm = LLM(
-        model=str(root / "target"),
         dtype="float32",
-        enforce_eager=True,
-        max_model_len=128,
-        max_num_seqs=4,
-        seed=0,
-        skip_tokenizer_init=True,
-        enable_prefix_caching=False,
         disable_log_stats=False,
-        **(speculation if ARGUMENTS["speculate"] else {}),
+        **{**ARGUMENTS["engine"], "max_model_len": 128},
     )
     sampling = SamplingParams(
         temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True, detokenize=False
@@ -103,13 +86,10 @@ def main() -> dict[str, Any]:
             "accepted": counted("num_accepted_tokens") - accepted,
         }
 
-    if not ARGUMENTS["speculate"]:
-        return {**result, "generated": generate()}
-
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def look(worker: Any) -> dict[str, Any]:
-        target, draft = worker.model_runner.model, worker.model_runner.drafter.model
+        target, draft = worker.model_runner.model, vllm_internals.draft_of(worker)
         return {
             "is_the_targets": draft.lm_head is target.lm_head,
             "same_memory": draft.lm_head.weight.data_ptr() == target.lm_head.weight.data_ptr(),
@@ -127,7 +107,7 @@ def main() -> dict[str, Any]:
         def hook(_module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
             seen.append((inputs[1].clone(), output.clone()))
 
-        worker.model_runner.drafter.model.logits_processor.register_forward_hook(hook)
+        vllm_internals.draft_of(worker).logits_processor.register_forward_hook(hook)
 
     def on_worker(function: Any, *args: Any) -> Any:
         return llm.collective_rpc(function, args=args)[0]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from float64 import compare, reference
-from tiny_models import HEAD_STD, HIDDEN, LLAMA, write_config
+from tests.support import vllm_internals
+from tests.support.fp32_lm_head.float64 import compare, reference
+from tests.support.fp32_lm_head.tiny_models import HEAD_STD, HIDDEN, LLAMA, write_config
 
 # The second rank's part is padded.
 VOCAB = 1000
@@ -24,12 +24,6 @@ ROWS = 17
 
 
 def rank(number: int, rendezvous: str, model: str, target: Path) -> None:
-    from vllm.config import set_current_vllm_config
-    from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-
     generator = torch.Generator().manual_seed(6)
     weight = (torch.randn(VOCAB, HIDDEN, generator=generator) * HEAD_STD).bfloat16()
     hidden = torch.randn(ROWS, HIDDEN, generator=generator).bfloat16()
@@ -37,23 +31,18 @@ def rank(number: int, rendezvous: str, model: str, target: Path) -> None:
     results = {}
     for name, value in (("off", "0"), ("on", "1")):
         os.environ["NRL_VLLM_FP32_LM_HEAD"] = value
-        vllm_config = EngineArgs(
-            model=model, skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True
-        ).create_engine_config()
-        with set_current_vllm_config(vllm_config):
-            if name == "off":
-                init_distributed_environment(
-                    world_size=2,
-                    rank=number,
-                    local_rank=number,
-                    distributed_init_method=rendezvous,
-                    backend="gloo",
-                )
-                ensure_model_parallel_initialized(2, 1)
-            head = ParallelLMHead(VOCAB, HIDDEN, params_dtype=torch.bfloat16, prefix="lm_head")
-            processor = LogitsProcessor(VOCAB)
+        vllm_config = vllm_internals.configuration(
+            model, skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True
+        )
+        if name == "off":
+            vllm_internals.start_parallel_groups(vllm_config, number, 2, rendezvous=rendezvous)
+        with vllm_internals.set_current_vllm_config(vllm_config):
+            head = vllm_internals.ParallelLMHead(
+                VOCAB, HIDDEN, params_dtype=torch.bfloat16, prefix="lm_head"
+            )
+            processor = vllm_internals.LogitsProcessor(VOCAB)
         head.weight_loader(head.weight, weight)
-        head.quant_method.process_weights_after_loading(head)
+        vllm_internals.process_weights(head)
         with torch.inference_mode():
             logits = processor(head, hidden)
             top = processor.get_top_tokens(head, hidden)

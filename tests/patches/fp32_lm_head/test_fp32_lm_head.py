@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.fp32_lm_head.scenarios import BF16, FP32, SWITCH, engine, heads
 
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-HERE = Path(__file__).parent
-SWITCH = "NRL_VLLM_FP32_LM_HEAD"
-ON = {SWITCH: "1"}
-FP32, BF16 = "torch.float32", "torch.bfloat16"
+GATHER = Path(__file__).parent / "gather.py"
 
 # Mean error of log-probabilities (nats) over the whole distribution, that separates the two.
 FP32_ERROR = 1e-6
 BF16_ERROR = 1e-3
-
-# Whether vLLM itself runs the head in fp32 when hf_overrides asks for it, case by case.
-NATIVE_HEAD = {"0.26.0", "0.27.0", "0.27.1", "0.28.0", "0.29.0"}
-NATIVE_REFUSES_LEFT_OUT = {"0.26.0", "0.27.0", "0.27.1", "0.28.0"}
-# Releases whose cached draft distribution follows the dtype of the head; others keep it in fp32.
-CACHE_FOLLOWS = {"0.28.0", "0.29.0"}
 
 OURS = (
     "untied",
@@ -65,17 +58,19 @@ ACCEPTED = (
 )
 
 
-def heads(environment: Environment, *, overlay: bool, on: bool) -> dict[str, Any]:
-    outcome = environment.scenario(
-        HERE / "heads.py", overlay=overlay, env=ON if on else {}, device="cpu"
-    )
-    return outcome.ok()
+def native_head(vllm_env: Environment) -> bool:
+    """Tell whether vLLM itself runs the head in fp32 when hf_overrides asks for it."""
+    return vllm_env.at_least("0.26.0")
 
 
-def engine(environment: Environment, *, overlay: bool, on: bool):
-    return environment.scenario(
-        HERE / "engine.py", overlay=overlay, env=ON if on else {}, device="cpu"
-    )
+def native_refuses_left_out(vllm_env: Environment) -> bool:
+    """Tell whether that is refused for a head that a quantization leaves out."""
+    return native_head(vllm_env) and not vllm_env.at_least("0.29.0")
+
+
+def cache_follows(vllm_env: Environment) -> bool:
+    """Tell whether the cached draft distribution has the head's dtype; before, it is in fp32."""
+    return vllm_env.at_least("0.28.0")
 
 
 def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
@@ -84,11 +79,11 @@ def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
         assert cases[name]["dtype"] == BF16, name
         assert cases[name]["logprobs"]["mean"] > BF16_ERROR, name
     native = cases["untied_native"]
-    assert native["dtype"] == (FP32 if vllm_env.release in NATIVE_HEAD else BF16)
+    assert native["dtype"] == (FP32 if native_head(vllm_env) else BF16)
     # vLLM's own setting does not reach a nested language model, in any release.
     assert cases["multimodal_native"]["dtype"] == BF16
     left_out = cases[LEFT_OUT_NATIVE]
-    if vllm_env.release in NATIVE_REFUSES_LEFT_OUT:
+    if native_refuses_left_out(vllm_env):
         assert "only supported for an unquantized lm_head" in left_out["error"]
     else:
         assert left_out["dtype"] == native["dtype"]
@@ -115,7 +110,7 @@ def test_native_setting_and_variable_agree(vllm_env: Environment) -> None:
 def test_the_tops_of_the_vocabulary_are_exact(vllm_env: Environment) -> None:
     result = heads(vllm_env, overlay=True, on=True)["cases"]["scaled_capped_padded_biased"]
     assert result["top"] == 1.0
-    if vllm_env.release in CACHE_FOLLOWS:  # which also have get_top_k_tokens
+    if cache_follows(vllm_env):  # which also have get_top_k_tokens
         assert result["top_k"] == 1.0
         assert result["top_k_error"] < FP32_ERROR
 
@@ -136,7 +131,7 @@ def test_the_cached_draft_distribution_has_the_dtype_of_the_drafts_logits(
 ) -> None:
     result = heads(vllm_env, overlay=True, on=on)["cases"]["draft"]
     assert result["dtype"] == (FP32 if on else BF16)
-    if vllm_env.release in CACHE_FOLLOWS:
+    if cache_follows(vllm_env):
         assert result["cached"] == result["dtype"]
     else:
         assert "cached" not in result
@@ -147,7 +142,7 @@ def test_off_is_stock_to_the_bit(vllm_env: Environment) -> None:
     off = heads(vllm_env, overlay=True, on=False)["cases"]
     assert set(off) == {*OURS, *NATIVE}
     for name, result in off.items():
-        if name == LEFT_OUT_NATIVE and vllm_env.release in NATIVE_REFUSES_LEFT_OUT:
+        if name == LEFT_OUT_NATIVE and native_refuses_left_out(vllm_env):
             # vLLM's own setting gets through as well, where stock has nothing to compare with.
             assert "error" in stock[name]
             assert result["dtype"] == FP32
@@ -185,16 +180,13 @@ def test_every_refusal_is_looked_at(vllm_env: Environment) -> None:
     assert set(heads(vllm_env, overlay=True, on=True)["refused"]) == {*REFUSED, *ACCEPTED}
 
 
-@pytest.mark.parametrize("overlay", [True, False])
-def test_two_ranks_gather_what_one_computes(vllm_env: Environment, *, overlay: bool) -> None:
-    outcome = vllm_env.scenario(HERE / "gather.py", overlay=overlay, device="cpu")
-    results = outcome.ok()
+def test_two_ranks_gather_what_one_computes(vllm_env: Environment) -> None:
+    results = vllm_env.scenario(GATHER, overlay=True, device="cpu").ok()
     assert results["off"]["dtype"] == BF16
     assert results["off"]["logprobs"]["mean"] > BF16_ERROR
-    on = results["on"]
-    assert on["dtype"] == (FP32 if overlay else BF16)
-    assert (on["logprobs"]["mean"] < FP32_ERROR) is overlay
-    assert (on["top"] == 1.0) or not overlay
+    assert results["on"]["dtype"] == FP32
+    assert results["on"]["logprobs"]["mean"] < FP32_ERROR
+    assert results["on"]["top"] == 1.0
 
 
 def test_engine_returns_exact_logprobs(vllm_env: Environment) -> None:
@@ -208,13 +200,10 @@ def test_engine_returns_exact_logprobs(vllm_env: Environment) -> None:
     assert outcome.output.count("LM head projection dtype: torch.float32") == 1
 
 
-def test_engine_off_and_stock_are_the_same_bf16_head(vllm_env: Environment) -> None:
-    stock = engine(vllm_env, overlay=False, on=True)
-    off = engine(vllm_env, overlay=True, on=False)
-    assert off.ok() == stock.ok()
-    assert off.ok()["head"]["dtype"] == BF16
+def test_stock_engine_returns_those_of_a_bf16_head(vllm_env: Environment) -> None:
+    result = engine(vllm_env, overlay=False, on=True).ok()
+    assert result["head"]["dtype"] == BF16
     for what in ("distribution", "sampled", "prompt"):
-        assert off.ok()[what]["mean"] > BF16_ERROR, what
+        assert result[what]["mean"] > BF16_ERROR, what
     # The rows do belong together: the error is the head's.
-    assert off.ok()["pairing"]["mean"] < FP32_ERROR
-    assert off.output.count("LM head projection dtype: torch.bfloat16") == 1
+    assert result["pairing"]["mean"] < FP32_ERROR

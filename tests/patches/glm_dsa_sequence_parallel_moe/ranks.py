@@ -23,7 +23,6 @@ import dataclasses
 import json
 import os
 import sys
-import types
 import zlib
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import save_file
-from vllm.config import ParallelConfig, set_current_vllm_config
-from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
-from vllm.distributed.parallel_state import (
-    ensure_model_parallel_initialized,
-    init_distributed_environment,
-)
-from vllm.engine.arg_utils import EngineArgs
-from vllm.forward_context import set_forward_context
-from vllm.model_executor.layers.attention import Attention
-from vllm.utils.network_utils import get_open_port
-from vllm.v1.attention.backend import CommonAttentionMetadata
+
+from tests.support import vllm_internals
 
 HIDDEN, LAYERS, EXPERTS, VOCAB = 64, 3, 8, 128
 WORLDS = ((1, 1), (2, 2), (2, 4))  # data parallel, tensor parallel
@@ -242,9 +232,7 @@ def qwen_checkpoint(config: Any) -> dict[str, torch.Tensor]:
     return weights
 
 
-def all_gatherv(
-    self: CpuCommunicator, input_: Any, dim: int = 0, sizes: list[int] | None = None
-) -> Any:
+def all_gatherv(self: Any, input_: Any, dim: int = 0, sizes: list[int] | None = None) -> Any:
     if isinstance(input_, list):
         widths = [tensor.shape[1] for tensor in input_]
         return list(all_gatherv(self, torch.cat(input_, 1), dim, sizes).split(widths, 1))
@@ -258,7 +246,7 @@ def all_gatherv(
 
 
 def reduce_scatterv(
-    self: CpuCommunicator, input_: torch.Tensor, dim: int = 0, sizes: list[int] | None = None
+    self: Any, input_: torch.Tensor, dim: int = 0, sizes: list[int] | None = None
 ) -> torch.Tensor:
     assert dim == 0
     total = input_.clone()
@@ -317,49 +305,38 @@ def plain_attention(base: type) -> type:
 
 def build(stack: Stack, vllm_config: Any, name: str) -> torch.nn.Module:
     """Construct the stack with vLLM's classes and load its weights with vLLM's loader."""
-    from vllm.model_executor.models import deepseek_eagle, deepseek_mtp, deepseek_v2
-
     config = vllm_config.model_config.hf_config
     if stack.kind == "mtp":
         vllm_config = copy.copy(vllm_config)
         vllm_config.model_config = vllm_config.speculative_config.draft_model_config
         config = vllm_config.model_config.hf_config
-        model = deepseek_mtp.DeepSeekMTP(vllm_config=vllm_config, prefix=name)
+        model = vllm_internals.deepseek_mtp.DeepSeekMTP(vllm_config=vllm_config, prefix=name)
         weights = checkpoint(config, "mtp")
     elif stack.kind == "eagle":
         draft = copy.deepcopy(config)
         draft.model = draft
         vllm_config.speculative_config.draft_model_config.hf_config = draft
         # Drafts number their layers after the target's.
-        model = deepseek_eagle.DeepseekV2Model(
+        model = vllm_internals.deepseek_eagle.DeepseekV2Model(
             vllm_config=vllm_config, prefix=name, start_layer_id=LAYERS
         )
         weights = {
             key.removeprefix("model."): value for key, value in checkpoint(config, "eagle").items()
         }
     elif stack.kind == "v32":
-        # The fused all-reduce imports CUDA operators; without it the model falls back to two steps.
-        fused = types.ModuleType("vllm.model_executor.layers.fused_allreduce_gemma_rms_norm")
-        fused._AR_RESIDUAL_RMS_NORM = None
-        fused._can_use_flashinfer = None
-        fused.flashinfer_trtllm_fused_allreduce_norm = None
-        sys.modules[fused.__name__] = fused
-        from vllm.models.deepseek_v32.nvidia import model as deepseek_v32
-
-        deepseek_v32.DeepseekV32Attention = plain_attention(deepseek_v2.DeepseekV2Attention)
+        deepseek_v32 = vllm_internals.deepseek_v32(plain_attention)
         model = deepseek_v32.DeepseekV32Model(vllm_config=vllm_config, prefix=name)
         model.aux_hidden_state_layers = stack.aux
         weights = {
             key.removeprefix("model."): value for key, value in checkpoint(config, "model").items()
         }
     elif stack.kind == "qwen3-next":
-        from vllm.model_executor.models import qwen3_next
-
-        model = qwen3_next.Qwen3NextModel(vllm_config=vllm_config, prefix=name)
+        model = vllm_internals.qwen3_next.Qwen3NextModel(vllm_config=vllm_config, prefix=name)
         model.aux_hidden_state_layers = stack.aux
         weights = qwen_checkpoint(config)
     else:
-        model = deepseek_v2.DeepseekV3ForCausalLM(vllm_config=vllm_config, prefix=name)
+        decoder = vllm_internals.deepseek_v2.DeepseekV3ForCausalLM
+        model = decoder(vllm_config=vllm_config, prefix=name)
         model.model.aux_hidden_state_layers = stack.aux
         weights = checkpoint(config, "model")
     expected = {key for key, _ in model.named_parameters() if "lm_head" not in key}
@@ -369,55 +346,8 @@ def build(stack: Stack, vllm_config: Any, name: str) -> torch.nn.Module:
         expected - loaded - {key.replace("experts.", "experts.routed_experts.") for key in loaded}
     )
     assert not missing, sorted(missing)
-    for module in model.modules():
-        method = getattr(module, "quant_method", None)
-        if method is None:
-            continue
-        if hasattr(module, "w13_weight"):
-            method.apply_monolithic = experts_kernel
-        elif hasattr(method, "process_weights_after_loading"):
-            method.process_weights_after_loading(module)
+    vllm_internals.replace_experts(model, experts_kernel)
     return model
-
-
-class Attending:
-    """KV caches of a stack's attention layers, and the context for one forward of it."""
-
-    def __init__(self, vllm_config: Any) -> None:
-        self.vllm_config = vllm_config
-        self.builders: dict[str, Any] = {}
-        for name, layer in vllm_config.compilation_config.static_forward_context.items():
-            if isinstance(layer, Attention):
-                spec = layer.get_kv_cache_spec(vllm_config)
-                layer.kv_cache = torch.zeros(
-                    1, spec.num_kv_heads, spec.block_size, 2 * spec.head_size
-                )
-                builder = layer.get_attn_backend().get_builder_cls()
-                self.builders[name] = builder(spec, [name], vllm_config, torch.device("cpu"))
-
-    def context(self, positions: torch.Tensor, counts: tuple[int, int]) -> Any:
-        count = positions.shape[0]
-        length = int(positions[-1]) + 1
-        common = CommonAttentionMetadata(
-            query_start_loc=torch.tensor([0, count], dtype=torch.int32),
-            query_start_loc_cpu=torch.tensor([0, count], dtype=torch.int32),
-            seq_lens=torch.tensor([length], dtype=torch.int32),
-            num_reqs=1,
-            num_actual_tokens=count,
-            max_query_len=count,
-            max_seq_len=length,
-            block_table_tensor=torch.zeros(1, 1, dtype=torch.int32),
-            slot_mapping=positions,
-        )
-        metadata = {name: builder.build(0, common) for name, builder in self.builders.items()}
-        parallel = self.vllm_config.parallel_config.data_parallel_size > 1
-        return set_forward_context(
-            metadata,
-            self.vllm_config,
-            num_tokens=count,
-            num_tokens_across_dp=torch.tensor(counts, dtype=torch.int32) if parallel else None,
-            slot_mapping=dict.fromkeys(metadata, positions),
-        )
 
 
 def inputs(half: int, start: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -428,7 +358,12 @@ def inputs(half: int, start: int, count: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def run(
-    model: Any, stack: Stack, attending: Attending, half: int, start: int, counts: tuple[int, int]
+    model: Any,
+    stack: Stack,
+    attending: vllm_internals.Attending,
+    half: int,
+    start: int,
+    counts: tuple[int, int],
 ) -> list[torch.Tensor]:
     """One forward pass of ``counts[half]`` tokens from position ``start``; every output tensor."""
     ids, target = inputs(half, start, counts[half])
@@ -452,24 +387,20 @@ def rank_main(scratch: Path, world: tuple[int, int], rank: int, configs: dict[st
     dp_size, tp_size = world
     dp, tp = divmod(rank, tp_size)
     os.environ["VLLM_DIST_IDENT"] = str(rank)
-    CpuCommunicator.all_gatherv = all_gatherv
-    CpuCommunicator.reduce_scatterv = reduce_scatterv
+    vllm_internals.add_collectives(all_gatherv, reduce_scatterv)
     for config in configs.values():
-        config.parallel_config.data_parallel_rank = dp
-        config.parallel_config.data_parallel_index = dp
-        config.parallel_config.rank = tp
+        vllm_internals.set_rank(config, dp, tp)
     first = next(iter(configs.values()))
     results: dict[str, dict[str, list[torch.Tensor]]] = {}
-    with set_current_vllm_config(first):
-        port = first.parallel_config.data_parallel_master_port
-        init_distributed_environment(tp_size, tp, f"tcp://127.0.0.1:{port}", tp, "gloo")
-        ensure_model_parallel_initialized(tp_size, 1)
+    port = first.parallel_config.data_parallel_master_port
+    url = f"tcp://127.0.0.1:{port}"
+    vllm_internals.start_parallel_groups(first, tp, tp_size, rendezvous=url)
     for name, config in configs.items():
         stack = {**STACKS, **OTHERS}[name]
         assert config.parallel_config.use_sequence_parallel_moe is (tp_size > 1)
-        with set_current_vllm_config(config):
+        with vllm_internals.set_current_vllm_config(config):
             model = build(stack, config, name.replace("-", "_"))
-            attending = Attending(config)
+            attending = vllm_internals.Attending(config)
             results[name] = {}
             for half in range(2) if dp_size == 1 else (dp,):
                 for label, start, counts in cases(stack, half):
@@ -484,43 +415,31 @@ def rank_main(scratch: Path, world: tuple[int, int], rank: int, configs: dict[st
 def make_config(model: Path) -> Any:
     """Make one rank's configuration, with the draft's in it."""
     from vllm import ModelRegistry
-    from vllm.model_executor.models import deepseek_mtp, deepseek_v2
 
+    decoder = vllm_internals.deepseek_v2.DeepseekV3ForCausalLM
     # Classes by value: vLLM inspects classes by name in a process of its own each.
-    ModelRegistry.register_model("DeepseekV3ForCausalLM", deepseek_v2.DeepseekV3ForCausalLM)
-    ModelRegistry.register_model("DeepSeekMTPModel", deepseek_mtp.DeepSeekMTP)
-    return EngineArgs(
-        model=str(model),
+    ModelRegistry.register_model("DeepseekV3ForCausalLM", decoder)
+    ModelRegistry.register_model("DeepSeekMTPModel", vllm_internals.deepseek_mtp.DeepSeekMTP)
+    return vllm_internals.configuration(
+        model,
         dtype="float32",
         enforce_eager=True,
         skip_tokenizer_init=True,
         max_model_len=128,
         speculative_config={"method": "mtp", "num_speculative_tokens": 1},
-    ).create_engine_config()
+    )
 
 
 def make_configs(base: Any, stacks: dict[str, Stack], world: tuple[int, int]) -> dict[str, Any]:
     """Derive the configuration of every stack for one world; ranks are set in the ranks."""
     dp_size, tp_size = world
     configs = {}
-    port = get_open_port()
+    port = vllm_internals.get_open_port()
     for name, stack in stacks.items():
         config = configs[name] = copy.deepcopy(base)
-        config.parallel_config = ParallelConfig(
-            tensor_parallel_size=tp_size,
-            data_parallel_size=dp_size,
-            data_parallel_size_local=dp_size,
-            data_parallel_master_port=port,
-            enable_expert_parallel=tp_size > 1,
-            distributed_executor_backend="mp",
-            is_moe_model=True,
-        )
-        config.parallel_config.data_parallel_master_port = port
-        config.parallel_config._data_parallel_master_port_list = []
+        config.parallel_config = vllm_internals.parallel_configuration(dp_size, tp_size, port)
         if stack.kind == "qwen3-next":
-            from vllm.transformers_utils.configs.qwen3_next import Qwen3NextConfig
-
-            config.model_config.hf_config = Qwen3NextConfig(**QWEN)
+            config.model_config.hf_config = vllm_internals.Qwen3NextConfig(**QWEN)
             config.model_config.hf_text_config = config.model_config.hf_config
         for key, value in stack.settings.items():
             setattr(config.model_config.hf_config, key, value)

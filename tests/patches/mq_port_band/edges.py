@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import psutil
-from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+
+from tests.support.vllm_internals import MessageQueue
 
 BAND = 100
 

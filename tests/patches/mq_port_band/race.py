@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from vllm.distributed.device_communicators import shm_broadcast
-from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+from tests.support import vllm_internals
+from tests.support.vllm_internals import MessageQueue
 
 PATIENCE = 60
 fork = multiprocessing.get_context("fork")
@@ -23,15 +23,8 @@ fork = multiprocessing.get_context("fork")
 
 def write(number, arguments, start, found, reports, go):
     """Make this process's queues, report them, and send a message of its own through each."""
-    if arguments["gated"] and hasattr(shm_broadcast, "get_open_port"):
-        probe = shm_broadcast.get_open_port
-
-        def hold_back():
-            port = probe()
-            found.wait(PATIENCE)
-            return port
-
-        shm_broadcast.get_open_port = hold_back
+    if arguments["gated"]:
+        vllm_internals.after_probe(lambda: found.wait(PATIENCE))
     queues, errors = [], []
     start.wait(PATIENCE)
     for _ in range(arguments["queues"]):

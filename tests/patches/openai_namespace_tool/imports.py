@@ -17,6 +17,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support import vllm_internals
+
 MODULES = (
     "vllm.entrypoints.llm",
     "vllm.tool_parsers",
@@ -56,19 +58,18 @@ def is_missing(module: str, name: str | None) -> bool:
 
 def ours() -> dict:
     """What the overlay's own functions make of this client."""
-    from vllm.exceptions import VLLMValidationError
-    from vllm_nemo import openai_compat
+    from vllm_nemo.patches import openai_namespace_tool
 
-    tool = openai_compat.namespace_tool()
+    tool = openai_namespace_tool.namespace_tool()
     refused = {}
     for kind in ("function", "namespace", "shell", "no such type"):
         try:
-            openai_compat.refuse_unknown_tools({"tools": [{"type": kind}]})
-        except VLLMValidationError as error:
+            openai_namespace_tool.refuse_unknown_tools({"tools": [{"type": kind}]})
+        except vllm_internals.VLLMValidationError as error:
             refused[kind] = str(error)
     return {
         "tool": f"{tool.__module__}.{tool.__qualname__}",
-        "known": sorted(openai_compat.known_tools()),
+        "known": sorted(openai_namespace_tool.known_tools()),
         "refused": refused,
     }
 

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from tests.patches.radio import shared
+from tests.support.radio import scenarios
 
-KINDS = {*shared.KINDS}
+KINDS = {*scenarios.KINDS}
 LARGE = KINDS | {"many images", "many frames"}  # more than vLLM takes at a time
 
 
 @pytest.mark.parametrize("case", ["direct, no norm", "direct, norm's weight"])
 def test_the_norm_is_off_until_both_of_its_weights_came(vllm_env, case):
-    judged = shared.engine(vllm_env, overlay=True)[case]
-    assert shared.difference(judged["shuffled"]) == 0
-    assert shared.difference(judged["features"]) < shared.ROUNDING
+    judged = scenarios.engine(vllm_env, overlay=True)[case]
+    assert scenarios.difference(judged["shuffled"]) == 0
+    assert scenarios.difference(judged["features"]) < scenarios.ROUNDING
 
 
 def test_the_norm_is_on_once_they_have(vllm_env):
-    judged = shared.engine(vllm_env, overlay=True)["direct, norm's bias"]
+    judged = scenarios.engine(vllm_env, overlay=True)["direct, norm's bias"]
     assert judged["shuffled"].keys() == KINDS
-    assert shared.difference(judged["shuffled"]) == 0
-    assert shared.difference(judged["features"]) < shared.ROUNDING
+    assert scenarios.difference(judged["shuffled"]) == 0
+    assert scenarios.difference(judged["features"]) < scenarios.ROUNDING
 
 
 @pytest.mark.parametrize("step", ["direct legacy", "transfer remote"])
 def test_images_video_and_more_frames_than_fit_a_micro_batch(vllm_env, step):
-    judged = shared.engine(vllm_env, overlay=True)[step]
+    judged = scenarios.engine(vllm_env, overlay=True)[step]
     assert judged["shuffled"].keys() == LARGE
-    assert shared.difference(judged["shuffled"]) == 0
+    assert scenarios.difference(judged["shuffled"]) == 0
 
 
 def test_a_refit_of_one_weight_in_the_engines_own_way_keeps_the_other(vllm_env):
-    judged = shared.engine(vllm_env, overlay=True)["transfer, norm's bias"]
-    assert shared.difference(judged["shuffled"]) == 0
+    judged = scenarios.engine(vllm_env, overlay=True)["transfer, norm's bias"]
+    assert scenarios.difference(judged["shuffled"]) == 0
 
 
 def test_the_norm_stays_in_fp32_and_outside_of_no_list(vllm_env):
-    result = shared.engine(vllm_env, overlay=True)
+    result = scenarios.engine(vllm_env, overlay=True)
     assert result["norm"] == {"dtype": "torch.float32", "right": True}
     assert result["keys"] == ["vision_final_layernorm.weight", "vision_final_layernorm.bias"]
     assert result["connector"] == ["mlp1", "vision_final_layernorm", "sound_encoder.projection"]
@@ -45,26 +45,26 @@ def test_the_norm_stays_in_fp32_and_outside_of_no_list(vllm_env):
 
 def test_stock_has_no_norm(vllm_env):
     """With the other patches' defects set right by hand, stock's features are those without it."""
-    stock = shared.engine(vllm_env, overlay=False)
+    stock = scenarios.engine(vllm_env, overlay=False)
     with_norm, without = (stock[f"only the norm's defect, norm={norm}"] for norm in (True, False))
-    assert shared.difference(without["shuffled"]) == 0
-    assert shared.least_difference(with_norm["shuffled"]) > shared.WRONG
+    assert scenarios.difference(without["shuffled"]) == 0
+    assert scenarios.least_difference(with_norm["shuffled"]) > scenarios.WRONG
     assert stock["norm"] is None
-    overlay = shared.engine(vllm_env, overlay=True)
+    overlay = scenarios.engine(vllm_env, overlay=True)
     with_norm, without = (overlay[f"only the norm's defect, norm={norm}"] for norm in (True, False))
-    assert shared.difference(with_norm["shuffled"]) == 0
-    assert shared.least_difference(without["shuffled"]) > shared.WRONG
+    assert scenarios.difference(with_norm["shuffled"]) == 0
+    assert scenarios.least_difference(without["shuffled"]) > scenarios.WRONG
 
 
 def test_a_model_without_mtp_layers_has_none_and_refuses_its_weights(vllm_env):
-    result = shared.engine(vllm_env, overlay=True)["others"]
+    result = scenarios.engine(vllm_env, overlay=True)["others"]
     assert result["no MTP: module"] is True
     assert result["no MTP: norm offered"].startswith("ValueError: ")
-    assert "did not construct" in result["no MTP: norm offered"]
-    assert shared.difference(result["no MTP: shuffled"]) == 0
-    stock = shared.engine(vllm_env, overlay=False)["others"]
+    assert "without a final vision LayerNorm" in result["no MTP: norm offered"]
+    assert scenarios.difference(result["no MTP: shuffled"]) == 0
+    stock = scenarios.engine(vllm_env, overlay=False)["others"]
     assert stock["no MTP: norm offered"] is None  # dropped
 
 
 def test_a_text_only_engine_skips_vision_weights(vllm_env):
-    assert shared.engine(vllm_env, overlay=True)["others"]["text only"] is None
+    assert scenarios.engine(vllm_env, overlay=True)["others"]["text only"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.patches.radio import shared
+from tests.support.radio import scenarios
 
 CASES = (
     "ls1",
@@ -26,23 +26,23 @@ LAYERWISE = ("legacy", "legacy, again, reversed", "folded", "only ls1", "then ls
 
 @pytest.mark.parametrize("case", CASES)
 def test_scales_are_loaded_or_filled(vllm_env, case):
-    judged = shared.tower(vllm_env, overlay=True)["scales"][case]
-    assert judged["right"] == shared.PARAMETERS
-    assert shared.same(judged), judged["features"]
+    judged = scenarios.tower(vllm_env, overlay=True)["scales"][case]
+    assert judged["right"] == scenarios.PARAMETERS
+    assert scenarios.same(judged), judged["features"]
     assert judged["warnings"] == []
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stock_multiplies_residuals_by_noise(vllm_env, case):
-    judged = shared.tower(vllm_env, overlay=False)["scales"][case]
-    assert judged["right"] == shared.PARAMETERS - 4  # ls1 and ls2 of two layers
-    assert shared.least_difference(judged["features"]) > shared.WRONG
+    judged = scenarios.tower(vllm_env, overlay=False)["scales"][case]
+    assert judged["right"] == scenarios.PARAMETERS - 4  # ls1 and ls2 of two layers
+    assert scenarios.least_difference(judged["features"]) > scenarios.WRONG
 
 
 def test_an_empty_batch_fills_and_tells_of_nothing_loaded(vllm_env):
-    overlay = shared.tower(vllm_env, overlay=True)["scales"]["nothing offered"]
+    overlay = scenarios.tower(vllm_env, overlay=True)["scales"]["nothing offered"]
     assert overlay == {"loaded": [], "values": [1.0, 1.0]}
-    stock = shared.tower(vllm_env, overlay=False)["scales"]["nothing offered"]
+    stock = scenarios.tower(vllm_env, overlay=False)["scales"]["nothing offered"]
     assert stock["loaded"] == []
     low, high = stock["values"]
     assert -1e-3 <= low < high <= 1e-3  # what a dummy start draws from
@@ -50,23 +50,23 @@ def test_an_empty_batch_fills_and_tells_of_nothing_loaded(vllm_env):
 
 @pytest.mark.parametrize("case", LAYERWISE)
 def test_scales_survive_the_engines_own_refit(vllm_env, case):
-    judged = shared.tower(vllm_env, overlay=True)["layerwise"][case]
-    assert judged["right"] == shared.PARAMETERS
-    assert shared.same(judged), judged["features"]
+    judged = scenarios.tower(vllm_env, overlay=True)["layerwise"][case]
+    assert judged["right"] == scenarios.PARAMETERS
+    assert scenarios.same(judged), judged["features"]
 
 
 @pytest.mark.parametrize("case", LAYERWISE)
 def test_stock_loses_scales_in_its_own_refit(vllm_env, case):
-    judged = shared.tower(vllm_env, overlay=False)["layerwise"][case]
-    assert judged["right"] == shared.PARAMETERS - 4
-    assert shared.least_difference(judged["features"]) > shared.WRONG
+    judged = scenarios.tower(vllm_env, overlay=False)["layerwise"][case]
+    assert judged["right"] == scenarios.PARAMETERS - 4
+    assert scenarios.least_difference(judged["features"]) > scenarios.WRONG
 
 
 @pytest.mark.parametrize("case", ["transfer folded", "direct folded"])
 def test_an_engine_computes_with_identity_scales_for_a_folded_model(vllm_env, case):
-    overlay = shared.engine(vllm_env, overlay=True)[case]
+    overlay = scenarios.engine(vllm_env, overlay=True)[case]
     assert overlay["batches"] >= 20
-    assert shared.difference(overlay["shuffled"]) == 0
-    assert shared.difference(overlay["features"]) < shared.ROUNDING
-    stock = shared.engine(vllm_env, overlay=False)[case]
-    assert shared.least_difference(stock["shuffled"]) > shared.WRONG
+    assert scenarios.difference(overlay["shuffled"]) == 0
+    assert scenarios.difference(overlay["features"]) < scenarios.ROUNDING
+    stock = scenarios.engine(vllm_env, overlay=False)[case]
+    assert scenarios.least_difference(stock["shuffled"]) > scenarios.WRONG

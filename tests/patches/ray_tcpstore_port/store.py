@@ -10,7 +10,6 @@ and for each engine its ports, the error, whether a stranger could have the stor
 
 import contextlib
 import errno
-import inspect
 import json
 import multiprocessing
 import os
@@ -18,7 +17,8 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+
+from tests.support import vllm_internals
 
 DROP = ["setpriv", "--bounding-set", "-net_bind_service", "--inh-caps", "-net_bind_service"]
 PATIENCE = 60
@@ -62,34 +62,19 @@ def all_reduce(url, rank):
 
 def engine(step, turn, reports, second):
     """Do what the driver and rank 0 of one engine do, as far as ports go."""
-    from vllm.config import ParallelConfig
-    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
-    from vllm.v1.executor.ray_executor_v2 import RayExecutorV2, RayWorkerProc
-
-    config = ParallelConfig()
+    config = vllm_internals.ParallelConfig()
     outcome = {"store": None, "queue": None, "error": None}
-    held = hasattr(RayWorkerProc, "create_dist_init_method")
     step.wait(PATIENCE)
-    if not held:
-        outcome["store"] = RayExecutorV2._select_tcpstore_port(
-            config.data_parallel_rank_local, config.data_parallel_master_port
-        )
-        url = f"tcp://127.0.0.1:{outcome['store']}"
+    outcome["store"] = vllm_internals.pick_store_port(config)
+    url = f"tcp://127.0.0.1:{outcome['store']}"
     step.wait(PATIENCE)
     # One at a time: the queues' own race is another patch's.
     with turn:
-        queue = MessageQueue(2, 0, connect_ip="127.0.0.1")
+        queue = vllm_internals.MessageQueue(2, 0, connect_ip="127.0.0.1")
     outcome["queue"] = int(queue.export_handle().remote_subscribe_addr.rpartition(":")[2])
     step.wait(PATIENCE)
-    if held:
-        worker = RayWorkerProc(
-            vllm_config=SimpleNamespace(parallel_config=config),
-            rank=0,
-            input_shm_handle=None,
-            is_driver_worker=True,
-        )
-        wanted = inspect.signature(worker.create_dist_init_method).parameters
-        url = worker.create_dist_init_method(*([dict(os.environ)] if wanted else []))
+    if outcome["store"] is None:
+        url = vllm_internals.hold_store(config, dict(os.environ))
         outcome["store"] = int(url.rpartition(":")[2])
     outcome["stranger"] = stranger_gets(outcome["store"])
     step.wait(PATIENCE)
@@ -141,7 +126,7 @@ if __name__ == "__main__":
     os.environ.update(ENVIRONMENT)
     # A child that never reports ends the scenario, too.
     signal.alarm(5 * PATIENCE)
-    import vllm.v1.executor.ray_executor_v2  # noqa: F401 - once, before forking
+    vllm_internals.find("RayExecutorV2")  # imported once, before forking
 
     result = {
         "below 1024": may_bind(100),

@@ -14,14 +14,21 @@ from tests.support.ray import workers, workers_band
 HERE = Path(__file__).parent
 ENGINES = 8
 
-# Releases in which the driver picks a port for RayExecutorV2, and rank 0 binds it much later.
-# In the others rank 0 holds a store, on a port that the kernel chooses.
-PICKED = ("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0")
-# Of these, the releases whose queues take the same port.
-SHARED = ("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1")
-
 LESS = "without the right to ports below 1024"
 MORE = "with the right to ports below 1024"
+
+
+def picked(vllm_env):
+    """Tell whether stock vLLM's driver picks a port, which rank 0 binds much later.
+
+    Since 0.29.0 rank 0 holds a store, on a port that the kernel chooses.
+    """
+    return not vllm_env.at_least("0.29.0")
+
+
+def shared(vllm_env):
+    """Tell whether the engine's own queue takes the port that was picked."""
+    return not vllm_env.at_least("0.28.0")
 
 
 def band(vllm_env, rights):
@@ -50,12 +57,12 @@ def stores(vllm_env, rights, *, overlay):
 def test_stock_without_the_capability_gives_the_store_the_first_port_of_all(vllm_env):
     found = stores(vllm_env, LESS, overlay=False)
     first = band(vllm_env, LESS)
-    if vllm_env.release in SHARED:
+    if shared(vllm_env):
         # Its own queue has it already.
         assert found["one"]["store"] == found["one"]["queue"] == first
         assert "EADDRINUSE" in found["one"]["error"]
         assert all("EADDRINUSE" in engine["error"] for engine in found["many"])
-    elif vllm_env.release in PICKED:
+    elif picked(vllm_env):
         assert found["one"]["store"] == first
         assert found["one"]["error"] is None
         assert found["one"]["stranger"], "nobody holds the port that was picked"
@@ -71,7 +78,7 @@ def test_stock_without_the_capability_gives_the_store_the_first_port_of_all(vllm
 def test_stock_as_root_gives_all_engines_one_port_below_1024(vllm_env):
     found = stores(vllm_env, MORE, overlay=False)
     first = band(vllm_env, MORE)
-    if vllm_env.release in PICKED:
+    if picked(vllm_env):
         assert found["one"]["stranger"], "nobody holds the port that was picked"
         for engines in (found["many"], found["many, no VLLM_PORT"]):
             (port,) = {engine["store"] for engine in engines}

@@ -2,8 +2,7 @@
 
 Arguments: ``compiled``: whether vLLM compiles the model.
 Result: ``reference`` and ``batches``, see the fields below; or ``refused`` when the engine does not
-start. The engine is a process of its own, as it is for users, unless the environment says
-otherwise.
+start. The engine runs in this process.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support import vllm_internals
 
 NEW_TOKENS = 6
 HERE = Path(__file__).parent
@@ -45,20 +46,19 @@ def main() -> None:
 
     from vllm import LLM, SamplingParams
 
+    vllm_internals.allow_float32_experts()
     try:
         llm = LLM(
             model=str(model),
-            skip_tokenizer_init=True,
             dtype="float32",
-            enforce_eager=not arguments["compiled"],
             enable_return_routed_experts=True,
-            enable_prefix_caching=True,
-            worker_extension_cls="kernel_probe.KernelProbe",
             block_size=32,
-            max_model_len=64,
             max_num_batched_tokens=16,
-            max_num_seqs=4,
-            seed=0,
+            **{
+                **arguments["engine"],
+                "enable_prefix_caching": True,
+                "enforce_eager": not arguments["compiled"],
+            },
         )
     except Exception as error:  # noqa: BLE001  (what it is, is the result)
         result["refused"] = f"{type(error).__name__}: {error}"

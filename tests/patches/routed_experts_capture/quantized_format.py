@@ -11,11 +11,11 @@ import json
 import os
 from pathlib import Path
 
-import quantized_models
 import torch
 from safetensors.torch import load_file
-from vllm.model_executor.layers.quantization.modelopt import ModelOptNvFp4Config
-from vllm.model_executor.layers.quantization.utils.nvfp4_emulation_utils import dequantize_to_dtype
+
+from tests.support import vllm_internals
+from tests.support.routed_experts_capture import quantized_models
 
 MODULES = [
     "lm_head",
@@ -48,7 +48,7 @@ def main() -> None:
         name
         for name in names
         if not torch.equal(
-            dequantize_to_dtype(
+            vllm_internals.dequantize_to_dtype(
                 packed[name],
                 packed[f"{name}_scale"],
                 packed[f"{name}_scale_2"],
@@ -60,7 +60,7 @@ def main() -> None:
         )
     ]
     config = json.loads((model / "config.json").read_text())["quantization_config"]
-    read = ModelOptNvFp4Config.from_config(config)
+    read = vllm_internals.ModelOptNvFp4Config.from_config(config)
     read.packed_modules_mapping = {
         "qkv_proj": ["q_proj", "k_proj", "v_proj"],
         "gate_up_proj": ["gate_proj", "up_proj"],

@@ -10,18 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.patches.routed_experts_capture import quantized_routes as routes
-from tests.patches.routed_experts_capture.test_routed_experts_capture import IN_PROCESS, STOCK
+from tests.support.routed_experts_capture.scenarios import assert_right, compare, quantized
 
-HERE = Path(__file__).parent
-SCENARIO = HERE / "quantized.py"
-MODELS = {
-    "gpt-oss": {"family": "gpt-oss", "form": "mxfp4"},
-    "glm": {"family": "glm", "form": "bf16"},
-}
-MOE_LAYERS = {"gpt-oss": 3, "glm": 2}
+FORMAT = Path(__file__).parent / "quantized_format.py"
 MXFP4_KERNEL = "CPUExpertsMxfp4"
-OPTIONS = {"enforce_eager": True}
 
 
 @pytest.fixture
@@ -31,31 +23,16 @@ def amx():
         pytest.skip("vLLM's MXFP4 kernel for CPUs needs AMX; this CPU has no amx_tile")
 
 
-def run(vllm_env, model, *, overlay):
-    return vllm_env.scenario(
-        SCENARIO, overlay=overlay, env=IN_PROCESS, **MODELS[model], options=OPTIONS
-    ).ok()
-
-
-def assert_right(result, model):
-    assert "refused" not in result, result
-    assert "refit" not in result, result["refit"]
-    for when in ("before", "after"):
-        assert routes.compare(result[when]) == routes.all_right(MOE_LAYERS[model]), when
-
-
 @pytest.mark.usefixtures("amx")
 def test_gpt_oss_in_mxfp4(vllm_env):
-    result = run(vllm_env, "gpt-oss", overlay=True)
-    assert result["kernels"] == [MXFP4_KERNEL]
-    assert_right(result, "gpt-oss")
+    assert_right(quantized(vllm_env, "gpt-oss", overlay=True), "gpt-oss", MXFP4_KERNEL)
 
 
 @pytest.mark.usefixtures("amx")
 def test_gpt_oss_in_mxfp4_on_stock(vllm_env):
-    result = run(vllm_env, "gpt-oss", overlay=False)
-    if STOCK[vllm_env.release] is None:
-        captured = routes.compare(result["before"])
+    result = quantized(vllm_env, "gpt-oss", overlay=False)
+    if not vllm_env.at_least("0.27.0"):
+        captured = compare(result["before"])
         assert captured.zero == captured.wrong == captured.rows
         return
     assert "before" not in result
@@ -63,11 +40,11 @@ def test_gpt_oss_in_mxfp4_on_stock(vllm_env):
 
 
 def test_glm_in_bf16(vllm_env):
-    assert_right(run(vllm_env, "glm", overlay=True), "glm")
+    assert_right(quantized(vllm_env, "glm", overlay=True), "glm")
 
 
 def test_the_nvfp4_checkpoint_is_what_vllm_reads(vllm_env):
-    result = vllm_env.scenario(HERE / "quantized_format.py", overlay=False).ok()
+    result = vllm_env.scenario(FORMAT, overlay=False).ok()
     assert result["weights"] == 3 * 64 * 2  # of three projections, in 64 experts and two layers
     assert result["different"] == []
     assert result["quantized"] == ["model.layers.1.mlp.experts", "model.layers.2.mlp.experts"]

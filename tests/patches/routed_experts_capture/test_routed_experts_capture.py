@@ -8,41 +8,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from tests.support.routed_experts_capture.scenarios import IN_PROCESS
 
 HERE = Path(__file__).parent
 CAPTURE = HERE / "capture.py"
-REFIT = HERE / "refit.py"
 WIRING = HERE / "wiring.py"
 
 DENSE_LAYERS = 1
 LAYERS = 4
 TOP_K = 4
 
-# What stock vLLM makes of the request on a CPU, whose kernel cannot report the ids it routes to:
-# zeros (None), or the error that it refuses to start with.
-_REFUSAL_027 = (
-    "ValueError: --enable-return-routed-experts is not supported with monolithic MoE kernel "
-    "NoneType"
-)
-_REFUSAL_028 = (
-    "ValueError: Routed-experts capture is not supported with monolithic MoE kernel "
-    "CPUUnquantizedExperts"
-)
-STOCK: dict[str, str | None] = {
-    "0.25.0": None,
-    "0.25.1": None,
-    "0.26.0": None,
-    "0.27.0": _REFUSAL_027,
-    "0.27.1": _REFUSAL_027,
-    "0.28.0": _REFUSAL_028,
-    "0.29.0": _REFUSAL_028,
-}
 
+def refusal(vllm_env):
+    """Return the error with which stock vLLM refuses on a CPU; None where it returns zeros.
 
-# An engine that refuses ends where it was started: as a process of its own, which vLLM forks, it
-# may hang when it ends, in what the fork left of ZeroMQ.
-IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    A CPU's kernel is monolithic and cannot report the ids that it routes to.
+    """
+    if not vllm_env.at_least("0.27.0"):
+        return None
+    if not vllm_env.at_least("0.28.0"):
+        return (
+            "ValueError: --enable-return-routed-experts is not supported with monolithic MoE "
+            "kernel NoneType"
+        )
+    return (
+        "ValueError: Routed-experts capture is not supported with monolithic MoE kernel "
+        "CPUUnquantizedExperts"
+    )
 
 
 def outputs(result):
@@ -53,20 +45,20 @@ def outputs(result):
 
 def test_stock_loses_the_experts_or_refuses(vllm_env):
     result = vllm_env.scenario(CAPTURE, overlay=False, env=IN_PROCESS, compiled=False).ok()
-    refusal = STOCK[vllm_env.release]
-    if refusal is not None:
+    expected = refusal(vllm_env)
+    if expected is not None:
         assert "batches" not in result
-        assert refusal in result["refused"]
+        assert expected in result["refused"]
         return
     for output, reference in outputs(result):
         assert output["tokens"] == reference["tokens"]  # only the ids are lost
         assert all(ids == [0] * TOP_K for token in output["experts"] for ids in token)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_overlay_returns_the_experts_that_transformers_uses(vllm_env, compiled):
-    env = {**IN_PROCESS, "TORCHDYNAMO_DISABLE": "0"} if compiled else {}
-    result = vllm_env.scenario(CAPTURE, overlay=True, env=env, compiled=compiled).ok()
+def test_overlay_returns_the_experts_that_transformers_uses(vllm_env):
+    """In a compiled model, which calls MoE layers in another way; test_quantized has eager ones."""
+    env = {**IN_PROCESS, "TORCHDYNAMO_DISABLE": "0"}
+    result = vllm_env.scenario(CAPTURE, overlay=True, env=env, compiled=True).ok()
     assert "refused" not in result, result
     rows = 0
     for output, reference in outputs(result):
@@ -85,31 +77,10 @@ def test_overlay_returns_the_experts_that_transformers_uses(vllm_env, compiled):
     assert [output["cached"] for output in result["batches"][1]] == [32, 0, 0]
 
 
-def test_experts_follow_a_refit(vllm_env):
-    result = vllm_env.scenario(REFIT, overlay=True, env=IN_PROCESS).ok()
-    for when in ("before", "after"):
-        captured, kernel = result[when]["captured"], result[when]["kernel"]
-        moe_layers = LAYERS - DENSE_LAYERS
-        # The kernel is called once a step and MoE layer, in the layers' order.
-        for layer in range(moe_layers):
-            used = [ids for call in kernel[layer::moe_layers] for ids in call]
-            assert [sorted(token[DENSE_LAYERS + layer]) for token in captured] == [
-                sorted(ids) for ids in used[: len(captured)]
-            ]
-    # The new weights route differently: nothing above was left from before.
-    assert result["before"]["captured"] != result["after"]["captured"]
+def reports(vllm_env):
+    """Tell whether vLLM has kernels that report their ids, which came with 0.27.0."""
+    return vllm_env.at_least("0.27.0")
 
-
-# Kernels that report their ids came with 0.27.0.
-REPORTING = {
-    "0.25.0": False,
-    "0.25.1": False,
-    "0.26.0": False,
-    "0.27.0": True,
-    "0.27.1": True,
-    "0.28.0": True,
-    "0.29.0": True,
-}
 
 # What wiring.py notes: the kernel ran, the router was asked, an id was captured for layer 2.
 KERNEL = [["kernel", 10]]
@@ -131,7 +102,7 @@ def test_wiring_on_the_overlay(vllm_env):
     assert got.pop("no kernel") == HOST_ROUTED
     assert got.pop("modular") == [*ROUTER_CAPTURED, ["load"]]  # as on stock
     neither = got.pop("neither")
-    if not REPORTING[vllm_env.release]:
+    if not reports(vllm_env):
         assert neither == KERNEL  # as on stock; vLLM has no router of this kind
         assert got == {}
         return
@@ -146,14 +117,15 @@ def test_wiring_on_the_overlay(vllm_env):
     # Better no step than one whose ids are those of an older step.
     *before, error = got.pop("silent anew")
     assert before == KERNEL_CAPTURED
-    assert error.startswith("RuntimeError: routed-experts-capture: model.layers.2.mlp.experts ")
+    assert error.startswith("RuntimeError: vllm-nemo (patch routed-experts-capture): ")
+    assert "model.layers.2.mlp.experts " in error
     assert got == {}
 
 
 def test_wiring_on_stock(vllm_env):
     got = vllm_env.scenario(WIRING, overlay=False).ok()
     assert got["modular"] == [*ROUTER_CAPTURED, ["load"]]
-    if not REPORTING[vllm_env.release]:
+    if not reports(vllm_env):
         assert got["no kernel"] == KERNEL  # nothing is captured
         return
     assert refused(got["no kernel"])

@@ -19,19 +19,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from vllm.model_executor.layers.fused_moe import routed_experts_capturer
-from vllm.model_executor.layers.fused_moe.config import RoutingMethodType
-from vllm.model_executor.layers.fused_moe.modular_kernel import FusedMoEExpertsMonolithic
-from vllm.model_executor.layers.fused_moe.router.base_router import BaseRouter
-from vllm.model_executor.layers.fused_moe.router.fused_moe_router import FusedMoERouter
-from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
-from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from tests.support import vllm_internals
 
 KERNEL_EXPERT = 10
 ROUTER_EXPERT = 5
 LAYER = 2
 TOKENS = 3
-REPORTING = hasattr(FusedMoEExpertsMonolithic, "supports_routing_replay_capture")
+REPORTING = hasattr(vllm_internals.FusedMoEExpertsMonolithic, "supports_routing_replay_capture")
 
 events: list[list] = []
 
@@ -41,7 +36,7 @@ def only(ids: torch.Tensor) -> int:
     return expert
 
 
-class Kernel(FusedMoEExpertsMonolithic):
+class Kernel(vllm_internals.FusedMoEExpertsMonolithic):
     """Routes every token to one expert, and reports it as vLLM's kernels do."""
 
     def __init__(self, *, reports: bool, expert: int = KERNEL_EXPERT) -> None:
@@ -61,23 +56,20 @@ class Kernel(FusedMoEExpertsMonolithic):
     def apply(self, hidden_states: torch.Tensor) -> torch.Tensor:
         events.append(["kernel", self.expert])
         if self.reports:
-            buffer = self._maybe_make_routing_replay_buffer(TOKENS, hidden_states.device)
-            if buffer is not None:
-                buffer[:TOKENS] = self.expert
-            self._maybe_dispatch_routing_replay(buffer, TOKENS)
+            vllm_internals.report_routes(self, TOKENS, self.expert, hidden_states.device)
         return hidden_states
 
 
 Kernel.__abstractmethods__ = frozenset()  # none of them is of interest here
 
 
-class Router(BaseRouter):
+class Router(vllm_internals.BaseRouter):
     def __init__(self) -> None:
         super().__init__(top_k=1, global_num_experts=16)
 
     @property
-    def routing_method_type(self) -> RoutingMethodType:
-        return RoutingMethodType.TopK
+    def routing_method_type(self):
+        return vllm_internals.RoutingMethodType.TopK
 
     def _compute_routing(self, hidden_states, router_logits, indices_type, *, input_ids=None):
         events.append(["router", ROUTER_EXPERT])
@@ -89,15 +81,17 @@ class Router(BaseRouter):
         return topk_ids
 
 
-class OtherRouter(FusedMoERouter):
+class OtherRouter(vllm_internals.FusedMoERouter):
     """A router that takes no callback."""
 
 
 OtherRouter.__abstractmethods__ = frozenset()
 
 
-class Runner(MoERunner):
-    def __init__(self, router: FusedMoERouter, kernel: Kernel | None, *, monolithic: bool) -> None:
+class Runner(vllm_internals.MoERunner):
+    def __init__(
+        self, router: vllm_internals.FusedMoERouter, kernel: Kernel | None, *, monolithic: bool
+    ) -> None:
         torch.nn.Module.__init__(self)
         self.layer_name = f"model.layers.{LAYER}.mlp.experts"
         self.router = router
@@ -121,20 +115,14 @@ class Runner(MoERunner):
         return wrapper.impl.fused_experts.apply(x)
 
     def step(self) -> None:
-        self._apply_quant_method(torch.zeros(TOKENS, 8), torch.zeros(TOKENS, 16), None)
+        vllm_internals.run_moe_layer(self, torch.zeros(TOKENS, 8), torch.zeros(TOKENS, 16))
 
 
 def bind(runner: Runner) -> None:
     capturer = SimpleNamespace(
         capture=lambda layer, ids: events.append(["captured", layer, only(ids)])
     )
-    model = torch.nn.ModuleList([runner])
-    if hasattr(routed_experts_capturer, "bind_routed_experts_capturer"):
-        routed_experts_capturer.bind_routed_experts_capturer(model, capturer)
-        return
-    layers = SimpleNamespace(static_forward_context={runner.layer_name: runner})
-    model_runner = SimpleNamespace(model=model, compilation_config=layers)
-    GPUModelRunner._bind_routed_experts_capturer(model_runner, capturer)
+    vllm_internals.bind_capture(torch.nn.ModuleList([runner]), runner, capturer)
 
 
 def run(runner: Runner, *anew: Kernel, bound: bool = True) -> list:

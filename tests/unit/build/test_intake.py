@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from build_hooks import cli
 from tests.support import foreign
 
 
@@ -37,7 +36,7 @@ def test_what_is_brought_is_said(
     )
     assert importer.bring(text) == 0
     assert capsys.readouterr().out == (
-        f"overlay/patches/x/{foreign.RELEASE}.patch: x\n"
+        f"acme/patches/x/{foreign.RELEASE}.patch: x\n"
         "    paths were read as with --strip 0 --prefix vllm/\n"
         "    line ends CR LF were made LF\n"
         "    vllm/models.py: white space taken off lines 4\n"
@@ -202,7 +201,7 @@ def test_what_cannot_come_in_is_named(
     assert told.out == ""
     assert told.err.startswith("error: nothing was imported:\n")
     assert message.format(source=file) in told.err
-    assert not (importer.root / "overlay").exists()
+    assert not importer.directory.exists()
 
 
 def test_the_worst_comes_first_grouped_in_ten_lines(
@@ -353,9 +352,9 @@ def test_what_was_imported_and_shown_imports_to_the_same_bytes(
 ) -> None:
     assert importer.bring(text, id="it") == 0
     capsys.readouterr()
-    assert cli.main(["show", "it", foreign.RELEASE], importer.project) == 0
+    assert importer.command("show", "it", foreign.RELEASE) == 0
     shown = capsys.readouterr().out
     assert importer.bring(shown, id="it", queue="again") == 0
     assert importer.variants("again") == importer.variants() == {"it": shown}
-    series = [(importer.root / q / "series.toml").read_bytes() for q in ("again", "overlay")]
-    assert series[0] == series[1].replace(b"overlay", b"again")
+    series = [(importer.root / q / "series.toml").read_bytes() for q in ("again", "acme")]
+    assert series[0] == series[1].replace(b"acme", b"again")

@@ -83,11 +83,16 @@ def test_the_lock_has_every_file_that_is_brought(importer: foreign.Importer) -> 
 
 
 @pytest.fixture
-def site(importer: foreign.Importer) -> Path:
+def content(importer: foreign.Importer) -> wheel.Content:
+    """Return what a wheel with this project's machinery and the imported patch is made of."""
+    version, requirement = f"{foreign.RELEASE}.1+unlocked", f"vllm=={foreign.RELEASE}"
+    identity = naming.Identity(version, requirement)
+    return wheel.Content(Project.here(), identity, importer.overlay(), (), b"")
+
+
+@pytest.fixture
+def site(importer: foreign.Importer, content: wheel.Content) -> Path:
     """Write what the wheel holds beside the release, as an installer does."""
-    here = Project.here()
-    identity = naming.Identity(f"{foreign.RELEASE}.1+unlocked", f"vllm=={foreign.RELEASE}")
-    content = wheel.Content(here, identity, importer.overlay(), locked=False, licence=b"")
     site = importer.root / "site"
     site.mkdir()
     assert f"site/vllm_nemo/_modules/{CONFIG}" in {
@@ -109,26 +114,25 @@ def _python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_manifest_and_the_bill_of_materials_list_data(importer: foreign.Importer) -> None:
-    overlay = importer.overlay()
-    content = json.loads(manifest.dump(overlay, "1", locked=False))
-    assert content["data"] == {
+def test_the_manifest_and_the_bill_of_materials_list_data(content: wheel.Content) -> None:
+    written = json.loads(manifest.dump(content))
+    assert written["data"] == {
         CONFIG: {"served": sha256("{}\n"), "patches": ["it"]},
     }
-    assert list(content["modules"]) == ["vllm.n", "vllm.n.m"]
-    components = json.loads(sbom.dump(overlay, "1"))["components"]
+    assert list(written["modules"]) == ["vllm.n", "vllm.n.m"]
+    components = json.loads(sbom.dump(content))["components"]
     assert f"vllm_nemo/_modules/{CONFIG}" in [component["name"] for component in components]
 
 
 def test_data_in_a_wheel_is_verified(site: Path) -> None:
     verified = _python(site, "-m", "vllm_nemo", "verify")
     assert verified.returncode == 0, verified.stdout
-    assert re.search(rf"{re.escape(CONFIG)} +added +ok +it\n", verified.stdout)
+    assert re.search(rf"{re.escape(CONFIG)} +added +ok\n", verified.stdout)
     file = site / "vllm_nemo" / "_modules" / CONFIG
     file.write_text("{} ")
     changed = _python(site, "-m", "vllm_nemo", "verify")
     assert changed.returncode == 1
-    assert re.search(rf"{re.escape(CONFIG)} +added +changed +it\n", changed.stdout)
+    assert re.search(rf"{re.escape(CONFIG)} +added +changed\n", changed.stdout)
     doctor = json.loads(_python(site, "-m", "vllm_nemo", "doctor", "--json").stdout)
     (check,) = [check for check in doctor["checks"] if check["name"] == "served files"]
     assert check["state"] == "fail"
@@ -162,7 +166,7 @@ def test_a_release_that_has_the_file_by_now_is_a_conflict(
 ) -> None:
     newer = stand_in.write(importer.root / "newer", {**foreign.FILES, CONFIG: "[]\n"})
     with pytest.raises(ConflictError, match="the patch adds this file, but it is there already"):
-        assemble(importer.queue, from_directory(newer))
+        assemble(importer.stack(), from_directory(newer))
 
 
 def test_a_port_keeps_data(importer: foreign.Importer) -> None:

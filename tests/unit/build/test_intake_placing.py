@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from build_hooks import cli
 from tests.support import foreign, stand_in
 
 
@@ -50,9 +49,7 @@ def test_of_equal_places_none_is_guessed(
     assert "vllm/twice.py, hunk 1: ambiguous: its old text occurs at lines 3, 8" in told
     assert "--fuzz" in told
     assert twice.bring(_twice(5), id="it", fuzz=True) == 0
-    assert twice.queue.patches[0].review == (
-        "vllm/twice.py hunk 1: placed at line 3, fits at 8 too",
-    )
+    assert twice.patches[0].review == ("vllm/twice.py hunk 1: placed at line 3, fits at 8 too",)
 
 
 def test_a_hunk_that_does_not_fit_is_shown_with_the_nearest_lines(
@@ -80,10 +77,10 @@ def test_fuzz_places_it_and_marks_it_for_review(
     entry = "vllm/models.py hunk 1: context differed in 1 line"
     assert f"review: {entry}" in capsys.readouterr().out
     assert importer.variants() == {"it": foreign.STRICT}
-    (patch,) = importer.queue.patches
+    (patch,) = importer.patches
     assert patch.review == (entry,)
     stand_in.write(importer.root, {"README.md": "<!-- table -->\n<!-- end of table -->\n"})
-    assert cli.main(["lint"], importer.project) == 1
+    assert importer.command("lint") == 1
     assert f"patches/it/patch.toml: review: {entry}; look at it" in capsys.readouterr().err
 
 
@@ -95,9 +92,7 @@ def test_a_hunk_that_ends_its_file_does_not_fit_elsewhere(
     assert importer.bring(end, id="it") == 1
     assert "hunk 1: ends its file, but is at line 1 of 8" in capsys.readouterr().err
     assert importer.bring(end, id="it", fuzz=True) == 0
-    assert importer.queue.patches[0].review == (
-        "vllm/models.py hunk 1: not at the end of the file",
-    )
+    assert importer.patches[0].review == ("vllm/models.py hunk 1: not at the end of the file",)
     begin = f"{header}@@ -1 +1,2 @@\n+N = 1\n def g(x):\n"
     assert importer.bring(begin, id="that") == 1
     assert "hunk 1: begins its file, but is at line 8 of this one" in capsys.readouterr().err
@@ -121,7 +116,7 @@ def test_an_insertion_without_context_has_no_place_but_its_line(
     assert "has no line of context" in capsys.readouterr().err
     assert importer.bring(text, id="it", fuzz=True) == 0
     assert "    y = x\n    y = abs(y)\n" in importer.served()["vllm/models.py"]
-    assert "no context; placed at line 3 by number" in importer.queue.patches[0].review[0]
+    assert "no context; placed at line 3 by number" in importer.patches[0].review[0]
 
 
 def test_what_the_base_has_already_is_said(

@@ -58,7 +58,7 @@ IDS = ["models-naive-but-never-negative", "core-count-the-runs", "models-whole-n
 
 
 def _check_three(importer: foreign.Importer) -> None:
-    queue = importer.queue
+    queue = importer.stack().top
     assert [patch.id for patch in queue.patches] == IDS
     first, second, third = queue.patches
     assert first.title == "models: naïve, but never negative (#12)"
@@ -168,7 +168,7 @@ def test_an_earlier_patch_is_not_undone_unless_the_user_says_so(
     assert "undoes first: it takes out line 4, which first put in: 'return abs(y)'" in told
     assert "import it with --amends first" in told
     assert importer.run(undo, id="second", amends="first") == 0
-    assert importer.queue.patches[1].amends == ("first",)
+    assert importer.patches[1].amends == ("first",)
     assert "return int(y)" in importer.served()["vllm/models.py"]
 
 

@@ -8,8 +8,8 @@ import sys
 import types
 from typing import Any
 
-from vllm_nemo._overlay import ray_nodes
-from vllm_nemo._overlay.ray_nodes import Cluster, Node
+from vllm_nemo._overlay.doctor import ray_nodes
+from vllm_nemo._overlay.doctor.ray_nodes import Cluster, Node
 
 
 def _node(name: str, python: str = "3.12.3", overlay: str = "0.29.0.1", **report: Any) -> Node:
@@ -93,7 +93,7 @@ def test_an_older_doctor_is_understood() -> None:
 
 def test_addresses_are_in_the_order_of_their_numbers() -> None:
     addresses = ["10.0.0.10", "10.0.0.9", "fd00::2", "10.0.0.2", "host"]
-    ordered = sorted(addresses, key=ray_nodes._sortable)
+    ordered = sorted(addresses, key=ray_nodes.address_key)
     assert ordered.index("10.0.0.2") < ordered.index("10.0.0.9") < ordered.index("10.0.0.10")
 
 

@@ -1,7 +1,7 @@
 """RADIO and projector weights under transformers' names (patch ``radio-native-names``).
 
-- ``weights``: generators over the streams of weights of vLLM's ``RadioModel`` and whole model
-- ``config``: a vision config of transformers' own, flat format
+- ``weights``: generators over the streams of weights of vLLM's tower and of its whole model
+- ``config``: a vision config in transformers' own, flat format
 """
 
 from vllm_nemo.patches.radio_native_names.config import complete_config

@@ -1,7 +1,7 @@
-"""A vision config of transformers' own format, as vLLM's Nemotron VL wants it.
+"""A vision config in transformers' own format, made into what vLLM's Nemotron VL reads.
 
-vLLM takes the tower's description from ``vision_config.args``, the arguments of the timm model that
-RADIO was trained as. transformers 5.24 and ModelOpt write a flat ``vision_config`` instead:
+vLLM reads the tower's description from ``vision_config.args``: the arguments of the timm model that
+RADIO was trained as. transformers 5.24 and ModelOpt write a flat ``vision_config`` instead, with
 ``hidden_size``, ``num_cls_tokens``, ``max_img_size`` and so on. Stock vLLM then ends with
 ``AttributeError: ... has no attribute 'args'`` before any weight is read.
 """
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vllm.transformers_utils.config import PretrainedConfig
 
-# What vLLM's processor and model read from the whole model's config, and where a config of
-# transformers has it.
+# What vLLM reads from the whole model's config, and where transformers writes it.
 _MOVED = {
     "patch_size": ("vision_config", "patch_size"),
     "norm_mean": ("vision_config", "norm_mean"),
@@ -43,13 +42,15 @@ _SAME = (
 
 
 def complete_config(config: PretrainedConfig) -> None:
-    """Give a Nemotron VL config whose ``vision_config`` is flat what vLLM reads, in place.
+    """Add what vLLM reads to a Nemotron VL config with a flat ``vision_config``.
 
-    A config that has ``vision_config.args`` is left as it is, and so is one that was completed.
+    Args:
+        config: The HF configuration, changed in place. One with ``vision_config.args`` is left as
+            it is, so a second call changes nothing.
 
     Raises:
-        ValueError: if the tower is none that vLLM can build, or the config lacks values that
-            cannot be derived; says which, and what to do.
+        ValueError: if vLLM cannot build the tower, or the config lacks values that cannot be
+            derived. The message says which, and what to do.
     """
     vision = config.vision_config
     if getattr(vision, "args", None) is not None:
@@ -66,17 +67,17 @@ def complete_config(config: PretrainedConfig) -> None:
                 setattr(config, name, value)
     if missing:
         raise ValueError(
-            "The config's vision_config is in transformers' flat format, which was understood, but "
-            f"the config itself lacks what vLLM's Nemotron VL reads: {', '.join(missing)}. Add "
-            "these to config.json, with the values of the released checkpoint that the model "
-            "comes from, or pass them as hf_overrides (patch radio-native-names)."
+            "vllm-nemo (patch radio-native-names): the config has a vision_config in "
+            "transformers' flat format, but lacks what vLLM's Nemotron VL reads: "
+            f"{', '.join(missing)}. Add them to config.json or to hf_overrides, with the values of "
+            "the released checkpoint that the model comes from."
         )
     if getattr(vision, "preferred_resolution", None) is None:
         size = getattr(vision, "image_size", 224)
         vision.preferred_resolution = list(size) if isinstance(size, list | tuple) else [size] * 2
     if getattr(vision, "video_temporal_patch_size", None) is None:
         vision.video_temporal_patch_size = 1
-    # Last: this is what tells that the config is complete.
+    # Set last: it marks the config as complete.
     vision.args = args
 
 
@@ -90,12 +91,15 @@ def _args(vision: PretrainedConfig) -> dict[str, Any]:
     ]
     if lacking:
         raise ValueError(
-            "The vision_config has neither 'args', as released Nemotron VL checkpoints do, nor all "
-            f"fields of transformers' RadioConfig: it lacks {', '.join(lacking)}. Take the "
-            "vision_config of the released checkpoint (patch radio-native-names)."
+            "vllm-nemo (patch radio-native-names): the vision_config has neither 'args', as "
+            "released Nemotron VL checkpoints do, nor all fields of transformers' RadioConfig. It "
+            f"lacks {', '.join(lacking)}. Take the vision_config of the released checkpoint."
         )
     if not vision.num_cls_tokens:
-        raise ValueError("A RADIO tower without class tokens (num_cls_tokens is 0) is not known.")
+        raise ValueError(
+            "vllm-nemo (patch radio-native-names): vLLM cannot build a RADIO tower without class "
+            "tokens (num_cls_tokens is 0 in the vision_config)."
+        )
     args: dict[str, Any] = {
         "model": _model_name(vision),
         "cpe_max_size": vision.max_img_size,
@@ -131,8 +135,8 @@ def _model_name(vision: PretrainedConfig) -> str:
         if plain and tuple(dimensions) == described:
             return str(name)
     raise ValueError(
-        "The vision_config describes a tower that vLLM's RADIO cannot be: (hidden size, layers, "
-        f"heads, MLP size) is {described}"
+        "vllm-nemo (patch radio-native-names): vLLM cannot build the tower that the vision_config "
+        f"describes: (hidden size, layers, heads, MLP size) is {described}"
         + ("" if plain else ", with SwiGLU or other than 3 channels")
-        + f". It can be one of {dict(VIT_TIMM_DIM_BY_NAME)} (patch radio-native-names)."
+        + f". It can build one of {dict(VIT_TIMM_DIM_BY_NAME)}."
     )

@@ -1,9 +1,8 @@
-"""What stands in front of the loops in ``RadioModel`` and ``NemotronH_Nano_VL_V2.load_weights``.
+"""Renames the weights that ``RadioModel`` and ``NemotronH_Nano_VL_V2`` are about to load.
 
-Each function is a generator over the stream of weights: it takes what it understands and passes on
-the rest under names that vLLM's own loop knows. ``load_weights`` is called once a batch of a
-refit; what a later batch must know is kept on the module, as a plain attribute, outside of its
-state dict.
+Each function is a generator over the stream of weights. It passes them on under the names that the
+loop in vLLM's ``load_weights`` knows. A refit calls ``load_weights`` once a batch. What a later
+batch must know is kept on the module, as a plain attribute outside of its state dict.
 """
 
 from __future__ import annotations
@@ -26,20 +25,28 @@ _TOWER = "vision_model."
 _REPORTED = "_nemo_reported_names"
 
 # A child of vLLM's logger, for its handlers.
-_logger = logging.getLogger("vllm.nemo.radio")
+_logger = logging.getLogger("vllm.nemo.radio_native_names")
 
 
 def translate_tower(
     tower: nn.Module, weights: Weights, loaded: set[str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Give each weight the name that vLLM's loop knows, whatever format it comes in.
+    """Give each weight of the tower the name that vLLM's loop knows.
 
-    Split attention weights ``(hidden, hidden)`` or ``(hidden,)`` have no such name: they are loaded
-    here, as shards of the fused parameter, through its weight loader; the parameter's name is added
-    to ``loaded``. They may come in any order and in different calls.
+    Split attention weights have no such name. They are loaded here, as shards of the fused
+    parameter, through its weight loader. They may come in any order and in different calls.
 
-    A name of the tower's that fits no parameter is left out, as vLLM does, but reported: one
-    warning with all of them, and once for each name.
+    A name of the tower's that fits no parameter is dropped, as vLLM does. But one warning lists
+    all such names, and no name is in two warnings.
+
+    Args:
+        tower: vLLM's ``RadioModel``.
+        weights: Names in any format of ``radio_names``, and tensors. Split attention weights have
+            the shapes (hidden, hidden) and (hidden,).
+        loaded: The names of loaded parameters; the function adds those that it loads.
+
+    Yields:
+        Every other weight of the tower, renamed.
     """
     parameters = {name for name, _ in tower.named_parameters()}
     unmatched = []
@@ -49,7 +56,7 @@ def translate_tower(
             if names.is_expected(name) and not _is_cut_off(tower, name):
                 unmatched.append(name)
             continue
-        # Looked up anew each time: vLLM's own refit replaces parameters as it goes.
+        # Looked up again for each weight: vLLM's own refit replaces parameters as it goes.
         owner, _, leaf = target.parameter.rpartition(".")
         module = tower.get_submodule(owner)
         refit.free(module, leaf)
@@ -63,7 +70,7 @@ def translate_tower(
 
 
 def _is_cut_off(tower: nn.Module, name: str) -> bool:
-    """Tell whether a name is of a layer that the model was made without on purpose."""
+    """Tell whether a name belongs to a layer that the model was built without on purpose."""
     index = names.layer_index(name)
     depth = len(tower.model.encoder.layers)
     return index is not None and depth <= index < tower.config.num_hidden_layers
@@ -72,12 +79,18 @@ def _is_cut_off(tower: nn.Module, name: str) -> bool:
 def translate_model(
     model: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Rename vision weights so that vLLM's filters let them through to the tower and projector.
+    """Rename vision weights so that vLLM's filters let them through to tower and projector.
 
-    - ``vision_model.*`` all goes to the tower, whose own loader decides (``translate_tower``)
-    - ``vision_projector.mlp1.*`` and ``multi_modal_projector.*`` become ``mlp1.*``
+    - All of ``vision_model.*`` goes to the tower, where ``translate_tower`` decides.
+    - ``vision_projector.mlp1.*`` and ``multi_modal_projector.*`` become ``mlp1.*``.
 
-    A projector weight that fits none of its layers is reported once.
+    Args:
+        model: The whole model; it remembers which names were reported.
+        weights: Names and tensors.
+
+    Yields:
+        The names and tensors for vLLM's loop. A projector weight that fits none of its layers is
+        dropped, and reported once.
     """
     unmatched = []
     for name, weight in weights:
@@ -102,9 +115,8 @@ def _report(module: nn.Module, unmatched: Iterable[str], part: str) -> None:
         return
     reported.update(new)
     _logger.warning(
-        "%d weights for the %s match none of its parameters and were not loaded, so what they "
-        "stand for is stale (patch radio-native-names; docs/radio.md lists the names that are "
-        "known): %s",
+        "%d weights for the %s match none of its parameters and were not loaded; what they stand "
+        "for keeps its old values (patch radio-native-names; docs/radio.md lists known names): %s",
         len(new),
         part,
         ", ".join(new),

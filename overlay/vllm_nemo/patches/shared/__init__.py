@@ -1,1 +1,1 @@
-"""What the logic of several patches shares."""
+"""Logic that several patches need."""

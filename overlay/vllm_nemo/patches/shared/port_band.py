@@ -1,19 +1,19 @@
-"""Listening sockets of a multi-node engine, on ports that the operator reserved for it.
+"""The port band: listening sockets of a multi-node engine, on ports reserved for the engine.
 
-``VLLM_PORT`` names the first port of a band of 100. vLLM asks which port of it is free, closes the
-probe, and binds later, elsewhere or never: two processes get the same answer, or an engine takes
-its own port twice. Here a port is chosen by binding the real socket, which stays open until zmq or
-torch has taken it over; the kernel decides who has it, so there is nothing left to race for.
+``VLLM_PORT`` names the first port of a band of 100. vLLM looks for a free port of it with a probe,
+closes the probe, and binds later, on another node or never. So two processes find the same port, or
+an engine takes its own port twice. Here a port is chosen by binding the real socket, which stays
+open until zmq or torch has taken it over. The kernel decides who gets the port.
 
     VLLM_PORT + 64 .. 99   message queues
-    VLLM_PORT +  0 .. 31   message queues, when those are taken
-    VLLM_PORT + 32 .. 63   the TCPStore through which the workers of an engine meet
+    VLLM_PORT +  0 .. 31   message queues, if those are in use
+    VLLM_PORT + 32 .. 63   the TCPStore where the workers of an engine meet
 
-Queues take the low end last because everything else in vLLM that looks for a port starts there and
-binds after it has looked. The ten ports from ``VLLM_DP_MASTER_PORT`` on, which vLLM sets aside for
-the data-parallel master, are nobody's candidates.
+Queues take the low end last, because everything else in vLLM that looks for a port starts there and
+binds later. The ten ports from ``VLLM_DP_MASTER_PORT`` on are never used: vLLM sets them aside for
+the data-parallel master.
 
-Without a usable ``VLLM_PORT`` the kernel chooses. The environment is read when a socket is made,
+Without a valid ``VLLM_PORT`` the kernel chooses. The environment is read when a socket is made,
 because an executor sets it in its workers after they have started.
 """
 
@@ -33,15 +33,19 @@ DP_MASTER_PORTS = 10
 LAST_PORT = 65535
 
 # Below "vllm", so that vLLM's handlers and levels apply.
-_logger = logging.getLogger("vllm.nemo.ports")
+_logger = logging.getLogger("vllm.nemo.port_band")
 
 
 def first_port(environ: Mapping[str, str]) -> int | None:
-    """Return the first port of the band, or None where the kernel is to choose.
+    """Return the first port of the band.
 
-    None stands for a ``VLLM_PORT`` that is not set or 0, by which vLLM means "any", and for one
-    that is no port: Kubernetes sets it to a URI beside a Service called ``vllm``
-    (vllm-project/vllm#34199), which is not a reason to fail. Such a value is logged once.
+    Args:
+        environ: Environment variables.
+
+    Returns:
+        The value of ``VLLM_PORT``. None if the kernel is to choose: the variable is unset or 0, or
+        its value is no port, which is logged once. The last is no error, because Kubernetes sets
+        it to a URI beside a Service called ``vllm`` (vllm-project/vllm#34199).
     """
     text = environ.get("VLLM_PORT", "")
     port = _number(text) if text else 0
@@ -52,27 +56,50 @@ def first_port(environ: Mapping[str, str]) -> int | None:
 
 
 def queue_ports(environ: Mapping[str, str]) -> list[int]:
-    """Return the ports for a message queue in the order of trying; empty where there is no band."""
+    """Return the ports for a message queue, in the order to try them.
+
+    Args:
+        environ: Environment variables.
+
+    Returns:
+        The ports; none without a band.
+    """
     above = range(STORE_WINDOW.stop, BAND)
     below = range(STORE_WINDOW.start)
     return _ports(environ, [*above, *below])
 
 
 def store_ports(environ: Mapping[str, str]) -> list[int]:
-    """Return the ports for a TCPStore in the order of trying; empty where there is no band."""
+    """Return the ports for a TCPStore, in the order to try them.
+
+    Args:
+        environ: Environment variables.
+
+    Returns:
+        The ports; none without a band.
+    """
     return _ports(environ, STORE_WINDOW)
 
 
 def listen(host: str, ports: Sequence[int], purpose: str) -> socket.socket:
-    """Return a listening socket on the first free one of these ports, or on one the kernel chooses.
+    """Return a socket that listens on the first free one of some ports.
 
-    ``host`` is a numeric IPv4 or IPv6 address of this machine; "" listens on all of them, with
-    both protocols where the machine has both. The socket lacks SO_REUSEADDR on purpose: only so
-    is a port refused that somebody has bound and does not listen on yet. It does not block.
+    If all of them are in use, it logs a warning and lets the kernel choose a port. The socket does
+    not have SO_REUSEADDR, because a bind with it succeeds on a port that another process has bound
+    and does not listen on yet.
 
-    Only a port in use leads to the next one. With none left it logs a warning and lets the kernel
-    choose; an empty ``ports`` is the request to do so. Raises OSError for everything else (an
-    address of another machine, no right to a port below 1024, ...), with ``purpose`` in the text.
+    Args:
+        host: A numeric IPv4 or IPv6 address of this machine; "" for all addresses, of both
+            protocols if the machine has both.
+        ports: The ports to try; if empty, the kernel chooses.
+        purpose: What the socket is for, for messages.
+
+    Returns:
+        A non-blocking socket.
+
+    Raises:
+        OSError: for any error but a port in use: an address of another machine, no right to ports
+            below 1024, and so on.
     """
     family, address = _resolve(host, purpose)
     for port in (*ports, 0):
@@ -93,7 +120,7 @@ def listen(host: str, ports: Sequence[int], purpose: str) -> socket.socket:
             continue
         if ports and port == 0:
             _logger.warning(
-                "All %d ports from %d to %d that are meant for %s are in use on %s; it listens on "
+                "All %d ports from %d to %d for %s are in use on %s. It listens on "
                 "%d, outside the band of VLLM_PORT.",
                 len(ports),
                 min(ports),
@@ -115,7 +142,10 @@ def _ports(environ: Mapping[str, str], offsets: Sequence[int]) -> list[int]:
     candidates = (first + offset for offset in offsets)
     found = [port for port in candidates if port <= LAST_PORT and port not in taken]
     if not found:
-        _logger.warning("VLLM_PORT=%d is too high: the ports wanted are beyond the last.", first)
+        _logger.warning(
+            "VLLM_PORT=%d is too high: every port of the band that is wanted is beyond 65535.",
+            first,
+        )
     return found
 
 
@@ -130,8 +160,8 @@ def _number(text: str) -> int | None:
 def _warn_no_port(text: str) -> None:
     _logger.warning(
         "VLLM_PORT=%r is not a port, so the kernel chooses the ports of this engine. Kubernetes "
-        "sets a URI beside a Service called vllm; another name for it, or enableServiceLinks: "
-        "false, keeps it away.",
+        "sets the variable to a URI beside a Service called vllm: rename the Service, or set "
+        "enableServiceLinks: false.",
         text,
     )
 

@@ -1,4 +1,4 @@
-"""What the names of RADIO weights stand for, in every format that a sender uses.
+"""RADIO's table of names: which parameter of vLLM a weight is, in every format that is sent.
 
 ========================  =====================================================================
 legacy                    released BF16 checkpoints (timm): ``radio_model.model.blocks.3.attn.qkv``
@@ -9,7 +9,7 @@ hybrid                    ``radio_model.model.blocks.3.attention.attention.query
 
 Sources: transformers 5.24 (``models/radio``, ``conversion_mapping.py``), NVIDIA-NeMo/RL#3990 and
 #4036, NVlabs/RADIO#114 (``ls1.grandma``), NVIDIA/TensorRT-LLM#18526 (``vision_projector.mlp1``).
-The formats share one rule set: a native attention name below a legacy prefix means the same.
+One set of rules serves all formats: a native attention name means the same below a legacy prefix.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LEGACY_PREFIX = "radio_model."
 # The longest first. The second is how SGLang wraps the native model.
 _PREFIXES = ("radio_model.hf_model.", LEGACY_PREFIX)
 
-# Without one of the prefixes, only these are known to be the tower's: the state dict of a
-# C-RADIO model has other parts (adaptors) beside it.
+# Without one of the prefixes, only these names are the tower's: the state dict of a C-RADIO model
+# has other parts (adaptors), too.
 _NATIVE_ROOTS = ("encoder.layer.", "embeddings.")
 
-# vLLM normalises pixels in the processor, and takes the summaries' indices from the config.
+# vLLM normalises pixels in the processor, and reads the summaries' indices from the config.
 _UNUSED_BUFFERS = re.compile(r"summary_idxs|input_conditioner\..*")
 
 _BLOCK = re.compile(r"(?:model\.blocks|encoder\.layer)\.(\d+)\.(.+)")
@@ -59,19 +59,26 @@ FINAL_LAYERNORM_PREFIXES = ("vision_projector.vision_final_layernorm.", "vision_
 
 
 class Target(NamedTuple):
-    """Where a tensor of the tower goes in vLLM's ``RadioModel``."""
+    """Where a tensor of the tower goes in vLLM's ``RadioModel``.
+
+    Attributes:
+        parameter: The name in ``RadioModel``, such as ``model.encoder.layers.3.attn.qkv.bias``.
+        shard: ``"q"``, ``"k"`` or ``"v"`` for that part of a fused parameter; None for the whole.
+    """
 
     parameter: str
-    """Name of the parameter, from ``RadioModel`` on: ``model.encoder.layers.3.attn.qkv.bias``."""
-
     shard: str | None = None
-    """``"q"``, ``"k"`` or ``"v"``: the part of a fused parameter; None for the whole."""
 
 
 def resolve(name: str) -> Target | None:
-    """Tell where a tensor goes, by its name without ``vision_model.``; None if no rule fits.
+    """Tell where a tensor goes.
 
-    That the parameter exists is not promised: the model may have fewer layers, or no biases.
+    Args:
+        name: Its name without ``vision_model.``.
+
+    Returns:
+        The place; None if no rule fits the name. The parameter need not exist: the model may have
+        fewer layers, or no biases.
     """
     path = _strip(name)
     block = _BLOCK.fullmatch(path)
@@ -96,10 +103,14 @@ def _resolve_in_block(path: str) -> Target:
 
 
 def is_expected(name: str) -> bool:
-    """Tell whether a name must fit a parameter: it is the tower's, and no buffer vLLM goes without.
+    """Tell whether a name should fit a parameter of the tower.
 
-    Names of other parts of a C-RADIO model are not expected to, nor is anything else that does not
-    claim to be the tower's.
+    Args:
+        name: A name without ``vision_model.``.
+
+    Returns:
+        True for the tower's names. False for its buffers that vLLM does not use, and for other
+        parts of a C-RADIO model.
     """
     path = _strip(name)
     if _UNUSED_BUFFERS.fullmatch(path):
@@ -108,12 +119,12 @@ def is_expected(name: str) -> bool:
 
 
 def legacy(parameter: str) -> str:
-    """Give the name by which stock vLLM's loader knows a parameter of its ``RadioModel``."""
+    """Return the name by which stock vLLM's loader knows a parameter of its ``RadioModel``."""
     return LEGACY_PREFIX + parameter.replace("model.encoder.layers.", "model.blocks.", 1)
 
 
 def layer_scale(name: str) -> tuple[int, str] | None:
-    """Split a LayerScale's name into the layer's index and ``"ls1"`` or ``"ls2"``; else None."""
+    """Return the layer's index and ``"ls1"`` or ``"ls2"`` for a LayerScale's name; else None."""
     block = _BLOCK.fullmatch(_strip(name))
     if block is None:
         return None
@@ -122,16 +133,20 @@ def layer_scale(name: str) -> tuple[int, str] | None:
 
 
 def layer_index(name: str) -> int | None:
-    """Give the index of the layer that a name is of; None if it is of none."""
+    """Return the index of the layer that a name belongs to; None if it belongs to no layer."""
     block = _BLOCK.fullmatch(_strip(name))
     return None if block is None else int(block[1])
 
 
 def projector(name: str) -> str | None:
-    """Give vLLM's name (``mlp1.*``) of a projector weight spelled otherwise.
+    """Return vLLM's name of a projector weight.
 
-    None for a name that is no projector's; ``""`` for one in a projector's namespace that fits
-    none of its layers.
+    Args:
+        name: A name in the whole model.
+
+    Returns:
+        The name below ``mlp1.``; "" for a name below a projector's prefix that fits none of its
+        layers; None for any other name.
     """
     for prefix, layers in _PROJECTORS.items():
         if name.startswith(prefix):
@@ -141,7 +156,7 @@ def projector(name: str) -> str | None:
 
 
 def final_layernorm(name: str) -> str | None:
-    """Give the part of a final LayerNorm's name behind its prefix (``weight``); else None."""
+    """Return the end of a final LayerNorm's name (``weight``, ``bias``); None for other names."""
     for prefix in FINAL_LAYERNORM_PREFIXES:
         if name.startswith(prefix):
             return name[len(prefix) :]
@@ -156,5 +171,5 @@ def _strip(name: str) -> str:
 
 
 def pairs(weights: Weights) -> Iterable[tuple[str, torch.Tensor]]:
-    """Iterate over a stream of weights, or over a state dict."""
+    """Return the pairs of names and tensors of a stream of weights, or of a state dict."""
     return weights.items() if isinstance(weights, Mapping) else weights

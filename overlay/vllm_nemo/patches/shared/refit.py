@@ -1,17 +1,16 @@
-"""Parameters of one module that arrive one at a time, in different batches or different refits.
+"""Loads parameters of one module that come one at a time, in different batches or refits.
 
 vLLM's own refit (``start_weight_update`` ... ``finish_weight_update``, ``reload_weights``) is
-*layerwise*: for its duration it keeps a module's real tensors aside ("kernel tensors"), puts
-parameters on the meta device, buffers what their weight loaders are given, and builds the module
-anew once all of its elements have come. Two things follow for a module whose parameters do not
-come together:
+*layerwise*. While it runs, it keeps a module's real tensors aside ("kernel tensors"), puts the
+parameters on the meta device, and buffers what their weight loaders get. It builds the module again
+when all of its elements have come. For a module whose parameters do not come together this means:
 
-- what is written into a parameter directly is lost;
-- a parameter that did not come is left as uninitialised memory, if another one of its module did.
+- What is written into a parameter directly is lost.
+- A parameter that does not come becomes uninitialised memory, if another one of its module comes.
 
-So a parameter is written, through its weight loader, into the tensor that will be in use after the
-refit. Only when each one of the module's has come is the module handed to the layerwise machinery,
-which then also knows that it was loaded. Modules are taken to be small: LayerScale, LayerNorm.
+So this module writes a parameter, through its weight loader, into the tensor that will be in use
+after the refit. Once all parameters of the module have come, it hands them to vLLM's refit, which
+then knows that the module was loaded. The modules are small: LayerScale, LayerNorm.
 """
 
 from __future__ import annotations
@@ -26,29 +25,37 @@ if TYPE_CHECKING:
     from torch import nn
     from vllm.model_executor.model_loader.reload.types import LayerReloadingInfo
 
-# What the layerwise refit calls the loaders that it wraps around others.
+# The name of the function that the layerwise refit wraps around weight loaders.
 _WRAPPER = "online_process_loader"
 
 
 def load(module: nn.Module, name: str, weight: torch.Tensor) -> None:
-    """Load a module's own parameter ``name`` so that it is in use after any kind of refit.
+    """Load one parameter of a module, in any kind of refit or outside of one.
 
-    ``weight`` is copied at once, cast to the parameter's dtype.
+    Args:
+        module: The module that has the parameter itself.
+        name: The parameter's name in it.
+        weight: A tensor that the parameter's weight loader takes. It is copied at once, and cast
+            to the parameter's dtype.
     """
     tensor = _lasting(module, name)
     _loader(tensor)(tensor, weight)
 
 
 def fill(module: nn.Module, name: str, value: float) -> None:
-    """Set every element of a module's own parameter ``name``."""
+    """Set every element of one parameter of a module, as ``load`` does."""
     _lasting(module, name).data.fill_(value)
 
 
 def free(module: nn.Module, name: str) -> None:
-    """Take the wrapper of a layerwise refit that is over off a parameter's weight loader.
+    """Take the wrapper of a layerwise refit that has ended off a parameter's weight loader.
 
-    From 0.27.0 the refit leaves tensors called ``bias`` where they are, and its wrapper stays on
-    them if their module got nothing. A weight that is then loaded directly is dropped silently.
+    From 0.27.0 on such a refit leaves parameters called ``bias`` where they are, and its wrapper
+    stays on them if their module got nothing. A later direct load is then dropped silently.
+
+    Args:
+        module: The module that has the parameter itself.
+        name: The parameter's name in it.
     """
     parameter = getattr(module, name)
     if _is_wrapper(getattr(parameter, "weight_loader", None)) and not _info(module).can_load():
@@ -56,9 +63,13 @@ def free(module: nn.Module, name: str) -> None:
 
 
 def hand_over(module: nn.Module, names: AbstractSet[str]) -> None:
-    """Tell a layerwise refit that each of the module's parameters has come, if they have.
+    """Hand a module's parameters to the layerwise refit that runs, if all of them have come.
 
-    ``names`` are those that have ever been loaded. Does nothing outside of such a refit.
+    It does nothing outside of such a refit.
+
+    Args:
+        module: The module.
+        names: The names of its parameters that have ever been loaded.
     """
     kept = _kept_aside(module)
     if kept is None or not names >= kept.keys():
@@ -69,13 +80,13 @@ def hand_over(module: nn.Module, names: AbstractSet[str]) -> None:
 
 
 def _lasting(module: nn.Module, name: str) -> torch.nn.Parameter:
-    """Return the tensor that the module computes with once no refit is under way."""
+    """Return the tensor that the module computes with when no refit runs."""
     kept = _kept_aside(module)
     return getattr(module, name) if kept is None else kept[name]
 
 
 def _kept_aside(module: nn.Module) -> dict[str, torch.nn.Parameter] | None:
-    """Return the parameters that a layerwise refit has put aside; None if none is under way."""
+    """Return the parameters that a layerwise refit keeps aside; None if no such refit runs."""
     info = _info(module)
     if not info.can_load() or info.kernel_tensors is None:
         return None

