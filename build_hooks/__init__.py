@@ -12,5 +12,6 @@ it::
     outputs     the record in the lock, the manifest, the bill of materials, the wheel
     build       the life of a build
     upkeep      what a maintainer runs: status, port, refresh, lint, pages
+    intake      patches of others, read leniently and written strictly
     cli, hatch
 """

@@ -107,7 +107,7 @@ def make(project: Project, settings: Settings) -> Content:
     locked = hold(base, queues.own) if known else None
     release = _release(base, locked, queues, settings)
     overlay = assemble(queues, base, release, present=settings.present, provided=settings.provided)
-    if not overlay.modules:
+    if not overlay.files:
         raise BuildError(
             f"No patch applies to vLLM {base.version} ({base.origin}); nothing to serve"
         )

@@ -127,9 +127,47 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument("id", metavar="ID")
     whole.add_argument("release", metavar="RELEASE")
 
+    importing = add("import", _import)
+    importing.add_argument("sources", nargs="+", metavar="SOURCE", help=_SOURCES)
+    importing.add_argument(
+        "--release", required=True, metavar="RELEASE", help="the release that the patches are for"
+    )
+    importing.add_argument("--id", metavar="ID", help="the name of a single patch")
+    importing.add_argument(
+        "--strip",
+        type=int,
+        choices=range(100),
+        metavar="N",
+        help="take N components off each path, as patch -pN; default: found out",
+    )
+    importing.add_argument(
+        "--prefix", metavar="P", help="put P, such as vllm, before each path; default: found out"
+    )
+    importing.add_argument(
+        "--fuzz",
+        action="store_true",
+        help="let context differ, as patch -F3; what was placed so is marked for review",
+    )
+    importing.add_argument(
+        "--drop-outside", action="store_true", help="leave out files outside of vllm/"
+    )
+    importing.add_argument(
+        "--amends",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="let the patches undo lines of this one, which comes before them",
+    )
+
     add("lint", _lint)
     add("docs", _docs)
     return parser
+
+
+_SOURCES = (
+    "a patch file, a mailbox, an edited tree (a directory with vllm/), or commits of a local git "
+    "repository: REPO:COMMIT, REPO:A..B"
+)
 
 
 def _stack(options: argparse.Namespace, *, tolerant: bool = True) -> Stack:
@@ -341,6 +379,41 @@ def _show(options: argparse.Namespace) -> int:
     for path, variant in diff.variants.items():
         print(f"{path}: from {variant}.patch", file=sys.stderr)
     sys.stdout.write(diff.text.decode())
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    """Bring patches of others into a queue, in whatever form they were published."""
+    # tomlkit, which it writes with, is no requirement of a build.
+    from build_hooks.intake import sources, store
+    from build_hooks.intake.bring import below, bring
+    from build_hooks.intake.door import Options
+
+    if not options.queue:
+        raise BuildError("name the queue that the patches go to, which may be new: --queue DIR")
+    release = _release(options.release)
+    target = store.Target(options.queue[-1], release)
+    own = target.directory.resolve() == options.project.queue.resolve()
+    if own or not target.exists:
+        del options.queue[-1]
+    queues = _stack(options)
+    if target.exists:
+        _supported(str(release), queues.top)
+    base = _open(release, queues, options.wheels)
+    patches = [patch for source in options.sources for patch in sources.read(source, base)]
+    names = store.names(patches, options.id, queues.ids)
+    wanted = Options(
+        options.strip,
+        options.prefix,
+        fuzz=options.fuzz,
+        drop_outside=options.drop_outside,
+        amends=tuple(options.amends),
+    )
+    brought = bring(list(zip(names, patches, strict=True)), below(queues, base), wanted)
+    for patch, file in zip(brought, target.write(brought), strict=True):
+        print(f"{options.project.shown(file)}: {patch.patch.title}")
+        for note in (*patch.notes, *(f"review: {entry}" for entry in patch.review)):
+            print(f"    {note}")
     return 0
 
 

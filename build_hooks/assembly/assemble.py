@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.tree import Change, Tree, there_already
+from build_hooks.assembly.tree import Change, Data, Module, Tree, there_already
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import split
 from build_hooks.errors import BuildError, Conflict, ConflictError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from build_hooks.assembly.tree import Module
     from build_hooks.bases.base import Base
     from build_hooks.diffs.model import FileDiff
     from build_hooks.diffs.owners import Clash
@@ -46,7 +45,7 @@ class Overlay:
         base: The base.
         release: The release that it is, or that its patches are those of.
         outcomes: What became of each patch.
-        modules: Every file that is served.
+        files: Every file that it brings: modules, and data.
         stages: The same after each queue, by its name.
     """
 
@@ -54,8 +53,18 @@ class Overlay:
     base: Base
     release: Version
     outcomes: tuple[Outcome, ...]
-    modules: tuple[Module, ...]
-    stages: Mapping[str, tuple[Module, ...]]
+    files: tuple[Module | Data, ...]
+    stages: Mapping[str, tuple[Module | Data, ...]]
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """Every module that is served."""
+        return tuple(file for file in self.files if isinstance(file, Module))
+
+    @property
+    def data(self) -> tuple[Data, ...]:
+        """Every data file."""
+        return tuple(file for file in self.files if isinstance(file, Data))
 
 
 def assemble(
@@ -105,13 +114,13 @@ def assemble(
                 outcome = apply_patch(patch, tree, conflicts, release, present=patch.id in present)
                 if outcome is not None:
                     made.append(outcome)
-        stages[queue.name] = tree.modules()
+        stages[queue.name] = tree.files()
     conflicts += tree.compile_errors()
     conflicts += tree.name_clashes()
     if conflicts:
         hint = _hint(stack, base, release, conflicts)
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
-    return Overlay(stack, base, release, tuple(made), tree.modules(), stages)
+    return Overlay(stack, base, release, tuple(made), tree.files(), stages)
 
 
 def _refuse_unknown(stack: Stack, variable: str, ids: Collection[str]) -> None:

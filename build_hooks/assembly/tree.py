@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from build_hooks.diffs import paths
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import FileDiff
 from build_hooks.diffs.owners import Clash, Ownership
@@ -39,6 +41,16 @@ class Module:
     def is_package(self) -> bool:
         """Return whether the file is a package's ``__init__.py``."""
         return self.path.endswith("/__init__.py")
+
+
+@dataclass(frozen=True)
+class Data:
+    """One data file that the overlay adds; there is no stock file."""
+
+    path: str
+    served: bytes
+    patches: tuple[str, ...]
+    stock: None = None
 
 
 @dataclass(frozen=True)
@@ -127,17 +139,18 @@ class Tree:
         return None
 
     def compile_errors(self) -> list[Conflict]:
-        """Compile every changed file: a patch that breaks the syntax is a conflict."""
+        """Compile every changed file: a patch that breaks the syntax is a conflict.
+
+        JSON is read, other data is taken as it is.
+        """
         conflicts = []
         for path, history in sorted(self._history.items()):
             patch, variant, content = history[-1]
             try:
-                with warnings.catch_warnings():
-                    # What the compiler thinks of upstream's own lines is no news here.
-                    warnings.simplefilter("ignore")
-                    compile(content, path, "exec", dont_inherit=True)
+                _check_syntax(path, content)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                message = f"the patched file does not compile: {error}"
+                what = "the patched file does not compile" if paths.is_module(path) else "not JSON"
+                message = f"{what}: {error}"
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 
@@ -153,16 +166,28 @@ class Tree:
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 
-    def modules(self) -> tuple[Module, ...]:
-        """Return every changed file as it will be served."""
+    def files(self) -> tuple[Module | Data, ...]:
+        """Return every changed module as it will be served, and every data file."""
         return tuple(
-            self._module(path, [patch for patch, _, _ in history], history[-1][2])
+            self._file(path, [patch for patch, _, _ in history], history[-1][2])
             for path, history in sorted(self._history.items())
         )
 
-    def _module(self, path: str, patches: Sequence[str], content: bytes) -> Module:
-        served = content if content.endswith(b"\n") else content + b"\n"
+    def _file(self, path: str, patches: Sequence[str], content: bytes) -> Module | Data:
+        if not paths.is_module(path):
+            return Data(path, content, tuple(patches))
+        served = content if not content or content.endswith(b"\n") else content + b"\n"
         return Module(path, self.stock(path), served + _notice(patches), tuple(patches))
+
+
+def _check_syntax(path: str, content: bytes) -> None:
+    if path.endswith(".json"):
+        json.loads(content)
+    elif paths.is_module(path):
+        with warnings.catch_warnings():
+            # What the compiler thinks of upstream's own lines is no news here.
+            warnings.simplefilter("ignore")
+            compile(content, path, "exec", dont_inherit=True)
 
 
 def _notice(patches: Sequence[str]) -> bytes:

@@ -2,5 +2,5 @@
 
 Nothing here knows of queues or of vLLM::
 
-    model <- reader <- applier <- writer
+    model, paths <- reader <- applier <- writer
 """

@@ -58,7 +58,8 @@ def apply(
     if diff.added:
         if content is not None:
             raise MisfitError([Misfit(0, "the patch adds this file, but it is there already")])
-        return b"".join(line for hunk in diff.hunks for line in hunk.new), (0,)
+        content = b"".join(line for hunk in diff.hunks for line in hunk.new)
+        return content, (0,) * len(diff.hunks)
     if content is None:
         raise MisfitError([Misfit(0, "the base has no such file")])
     lines = split(content)

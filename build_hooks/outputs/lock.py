@@ -44,14 +44,14 @@ def record(overlay: Overlay, queue: Queue | None = None) -> dict[str, Any]:
         remarks = {"reason": outcome.reason, "note": outcome.note}
         entry |= {field: text for field, text in remarks.items() if text}
         patches[outcome.patch.id] = entry
-    modules = [m for m in overlay.stages[queue.name] if mine.intersection(m.patches)]
+    files = [file for file in overlay.stages[queue.name] if mine.intersection(file.patches)]
     place = stack.queues.index(queue)
     below = record(overlay, stack.queues[place - 1]) if place else None
     return {
         "below": None if below is None else sha256(json.dumps(below, sort_keys=True).encode()),
-        "stock": {m.path: None if m.stock is None else sha256(m.stock) for m in modules},
+        "stock": {f.path: None if f.stock is None else sha256(f.stock) for f in files},
         "patches": patches,
-        "served": {module.path: sha256(module.served) for module in modules},
+        "served": {file.path: sha256(file.served) for file in files},
     }
 
 

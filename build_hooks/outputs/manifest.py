@@ -48,6 +48,10 @@ def dump(content: Content) -> str:
             }
             for module in overlay.modules
         },
+        "data": {
+            file.path: {"served": sha256(file.served), "patches": list(file.patches)}
+            for file in overlay.data
+        },
         "patches": [_patch(outcome) for outcome in overlay.outcomes],
     }
     return json.dumps(data, indent=2) + "\n"

@@ -32,7 +32,9 @@ def render(content: Content) -> str:
 
 def _row(outcome: Outcome) -> tables.Row:
     """Give the row of a patch; below it each file with its hunks' offsets, and the remarks."""
-    files = [f"{path}: {_runs(moved)}" for path, moved in sorted(outcome.offsets.items())]
+    files = [
+        f"{path}: {_runs(moved) or 'empty'}" for path, moved in sorted(outcome.offsets.items())
+    ]
     remarks = [text for text in (outcome.reason, outcome.note) if text]
     cells = (outcome.patch.id, outcome.outcome, str(len(files)) if files else "")
     return tables.Row(cells, [*files, *remarks])

@@ -64,11 +64,11 @@ def dump(content: Content) -> str:
         "components": [
             {
                 "type": "file",
-                "bom-ref": module.path,
-                "name": f"vllm_nemo/_modules/{module.path}",
-                "hashes": [{"alg": "SHA-256", "content": sha256(module.served)}],
+                "bom-ref": file.path,
+                "name": f"vllm_nemo/_modules/{file.path}",
+                "hashes": [{"alg": "SHA-256", "content": sha256(file.served)}],
             }
-            for module in overlay.modules
+            for file in overlay.files
         ],
     }
     return json.dumps(data, indent=2) + "\n"

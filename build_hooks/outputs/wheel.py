@@ -64,9 +64,7 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     }
     contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
     version = content.identity.version
-    contents |= {
-        f"{_PACKAGE}/_modules/{module.path}": module.served for module in content.overlay.modules
-    }
+    contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
     for queue in content.overlay.stack.queues[1:]:
         contents |= _packages(queue.directory / "python", contents)
     contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content).encode()

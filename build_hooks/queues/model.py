@@ -88,6 +88,7 @@ class Patch:
         ends: Files that it no longer changes, and since which release.
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
+        review: What an import was not sure of, and a person has not looked at yet.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Patch:
     not_needed: Mapping[Version, str]
     notes: Mapping[Version, str]
     variants: tuple[Variant, ...]
+    review: tuple[str, ...] = ()
 
     def variant_file(self, release: Version) -> Path:
         """Return where the variant for a release lies, or would lie."""

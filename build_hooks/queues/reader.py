@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 # Names of directories, so no longer than any file system takes.
-_ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _MODULE = re.compile(r"vllm_nemo\.patches\.[a-z_0-9]+")
 _SWITCH = re.compile(r"always|NRL_[A-Z0-9]+(_[A-Z0-9]+)*")
 # The local part of a version, as PEP 440 has it, and no number alone.
@@ -116,7 +116,7 @@ def read(directory: Path, *, own: bool = True) -> Queue:
     patches = [
         patch
         for id_ in dict.fromkeys(ids)
-        if _ID.fullmatch(id_) and (directory / "patches" / id_).is_dir()
+        if ID.fullmatch(id_) and (directory / "patches" / id_).is_dir()
         if (patch := _patch(id_, header, problems)) is not None
     ]
     problems += _check_order(patches, own=own)
@@ -162,7 +162,7 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
     for name, times in Counter(ids).items():
         if times > 1:
             problems.append(Problem("series.toml", "patches", f"lists {name!r} {times} times"))
-        if not _ID.fullmatch(name):
+        if not ID.fullmatch(name):
             message = f"{name!r} is not an id: lower-case words and hyphens, 64 characters at most"
             problems.append(Problem("series.toml", "patches", message))
         elif not (directory / "patches" / name).is_dir():
@@ -218,6 +218,7 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
         not_needed=table.by_release("not-needed"),
         notes=table.by_release("notes"),
         variants=variants,
+        review=tuple(table.strings("review", required=False)),
     )
     table.end()
     # Without the releases, whose fault is told, there is nothing to hold the patch against.

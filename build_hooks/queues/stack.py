@@ -48,6 +48,11 @@ class Stack:
         return self.queues[-1]
 
     @property
+    def ids(self) -> list[str]:
+        """The ids of all patches of all queues, taken or not, right or wrong."""
+        return [id_ for queue in self.queues for id_ in _ids(queue)]
+
+    @property
     def releases(self) -> tuple[Version, ...]:
         """The releases that the project supports."""
         return self.own.releases

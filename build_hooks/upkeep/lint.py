@@ -20,6 +20,11 @@ def faults(queue: Queue, project: Project) -> list[str]:
         for cell in status.from_locks(queue)
         if cell.outcome in (outcomes.STALE, outcomes.UNLOCKED)
     ]
+    found += [
+        f"patches/{patch.id}/patch.toml: review: {entry}; look at it, then take the entry out"
+        for patch in queue.patches
+        for entry in patch.review
+    ]
     if queue.directory != project.queue:
         return found
     found += [

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from build_hooks.diffs.paths import is_data, is_module
 from build_hooks.errors import BuildError
 from build_hooks.upkeep.merge import is_marked, merge
 
@@ -69,7 +70,7 @@ class PatchTree:
         """
         files = self.files()
         if not files:
-            raise BuildError(f"{self.shown} holds no vllm/...py")
+            raise BuildError(f"{self.shown} holds no vllm/...py, nor data in vllm/")
         unresolved = self.unresolved
         if unresolved:
             raise BuildError(f"{self.shown}: conflicts are still marked in {', '.join(unresolved)}")
@@ -99,5 +100,6 @@ class PatchTree:
 def _read(directory: Path) -> dict[str, bytes]:
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in sorted(directory.glob("vllm/**/*.py"))
+        for path in sorted(directory.glob("vllm/**/*"))
+        if path.is_file() and (is_module(path.name) or is_data(path.name))
     }

@@ -166,6 +166,7 @@ def manifest(
             }
             for path, text in served.items()
         },
+        "data": {},
         "patches": [dict(patch) for patch in patches],
     }
 

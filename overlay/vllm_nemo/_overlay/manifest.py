@@ -61,6 +61,28 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Data:
+    """A data file that the overlay adds; vLLM has no such file.
+
+    Attributes:
+        path: Relative both to the directory that holds ``vllm/`` and to ``_modules/``.
+        served: The sha256 of the file, in hex.
+        patches: The ids of the patches that add it.
+        stock: None, as for a module that the overlay adds.
+    """
+
+    path: str
+    served: str
+    patches: tuple[str, ...]
+    stock: None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called where modules are listed too."""
+        return self.path
+
+
+@dataclass(frozen=True)
 class Upstream:
     """An upstream issue, pull request or commit that a patch belongs to.
 
@@ -117,6 +139,7 @@ class Manifest:
         overlay: The overlay's version.
         base: The vLLM that it was built for.
         modules: The modules that it serves, by name.
+        data: The data files that it adds, by path.
         patches: The patches of its queue, in order.
     """
 
@@ -124,7 +147,13 @@ class Manifest:
     overlay: str
     base: Base
     modules: Mapping[str, Module]
+    data: Mapping[str, Data]
     patches: tuple[Patch, ...]
+
+    @property
+    def files(self) -> tuple[Module | Data, ...]:
+        """Every file that the overlay brings: modules, then data."""
+        return (*self.modules.values(), *self.data.values())
 
     @property
     def repair(self) -> str:
@@ -137,8 +166,8 @@ class Manifest:
         """The directory that holds the served files, each at the path that it has in vLLM."""
         return self.directory / "_modules"
 
-    def served_file(self, module: Module) -> Path:
-        """Return the path of the file that the overlay serves for a module."""
+    def served_file(self, module: Module | Data) -> Path:
+        """Return the path of the file that the overlay serves for a module, or of data."""
         return self.served_root / module.path
 
 
@@ -215,10 +244,15 @@ def _manifest(directory: Path, data: object) -> Manifest:
         _patch(_mapping(value, f"patches[{index}]"), f"patches[{index}].", modules)
         for index, value in enumerate(_get(data, "patches", _list, ""))
     )
+    extra = {
+        path: _data(path, _mapping(value, f"data.{path}"))
+        for path, value in _get(data, "data", _mapping, "").items()
+    }
     known = {patch.id for patch in patches}
-    for module in modules.values():
-        for unknown in set(module.patches) - known:
-            raise _SchemaError(f"modules.{module.name}.patches: no patch {unknown!r} in the list")
+    for field, entries in (("modules", modules), ("data", extra)):
+        for name, entry in entries.items():
+            for unknown in set(entry.patches) - known:
+                raise _SchemaError(f"{field}.{name}.patches: no patch {unknown!r} in the list")
     return Manifest(
         directory=directory,
         overlay=_get(data, "overlay", _string, ""),
@@ -228,6 +262,7 @@ def _manifest(directory: Path, data: object) -> Manifest:
             locked=_get(base, "locked", _boolean, "base."),
         ),
         modules=modules,
+        data=extra,
         patches=patches,
     )
 
@@ -247,6 +282,19 @@ def _module(name: str, data: Mapping[str, Any]) -> Module:
         path=path,
         package=package,
         stock=None if stock is None else _get(data, "stock", _sha256, where),
+        served=_get(data, "served", _sha256, where),
+        patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
+    )
+
+
+def _data(path: str, data: Mapping[str, Any]) -> Data:
+    where = f"data.{path}."
+    parts = path.split("/")
+    # A file is looked for where the path says; it must not lead out of the overlay.
+    if parts[0] != "vllm" or len(parts) == 1 or {"", ".", ".."} & set(parts) or "\\" in path:
+        raise _SchemaError(f"data: {path!r} is no path below vllm/")
+    return Data(
+        path=path,
         served=_get(data, "served", _sha256, where),
         patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from vllm_nemo._overlay.installed import Installed
-    from vllm_nemo._overlay.manifest import Manifest, Module
+    from vllm_nemo._overlay.manifest import Data, Manifest, Module
 
 
 def stock_spec(
@@ -82,12 +82,12 @@ def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
     )
 
 
-def stock_file(directory: Path, module: Module) -> Path:
+def stock_file(directory: Path, module: Module | Data) -> Path:
     """Return where a module's stock file lies under the directory of the ``vllm`` package."""
     return directory.joinpath(*module.path.split("/")[1:])
 
 
-def stock_state(directory: Path | None, module: Module) -> str:
+def stock_state(directory: Path | None, module: Module | Data) -> str:
     """Compare a module's stock file with the one that the overlay was built for.
 
     Args:
