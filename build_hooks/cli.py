@@ -21,7 +21,8 @@ from build_hooks.assembly.assemble import assemble
 from build_hooks.bases import cache, choice
 from build_hooks.bases.index import published
 from build_hooks.bases.wheel import from_wheel
-from build_hooks.errors import BaseError, BuildError, LockError
+from build_hooks.diffs.reader import parse
+from build_hooks.errors import BaseError, BuildError, LockError, refusal
 from build_hooks.files import sha256
 from build_hooks.outputs.lock import verify
 from build_hooks.outputs.lock import write as write_lock
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
         return command(options)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        print(f"error: {refusal(error)}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -317,7 +320,11 @@ def _port(options: argparse.Namespace) -> int:
     queues = _stack(options)
     places = [choice.named(name) for name in (options.old, options.new)]
     old, new = (_open(place, queues, options.wheels) for place in places)
-    carried = port(queues, old, new, project.trees(str(new.version)))
+    trees = project.trees(str(new.version))
+    if Path.cwd() == project.root:
+        # Shorter in the commands that are printed.
+        trees = trees.relative_to(project.root)
+    carried = port(queues, old, new, trees)
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
     release = final(new.version)
@@ -338,35 +345,39 @@ def _refresh(options: argparse.Namespace) -> int:
     chosen = chosen or [patch.id for patch in _own_patches(queues)]
     only = _supported(options.release, queues.top) if options.release else None
     for name in chosen:
-        for release in [only] if only else [v.release for v in _patch(queues, name).variants]:
+        patch = _patch(queues, name)
+        for release in [only] if only else [variant.release for variant in patch.variants]:
             tree = PatchTree(options.tree) if options.tree else None
-            _refresh_one(options, name, release, tree)
+            queues = _refresh_one(options, queues, name, release, tree)
     if options.tree and only:
-        _refresh_later(options, chosen[0], only)
+        _refresh_later(options, queues, chosen[0], only)
     return 0
 
 
 def _refresh_one(
-    options: argparse.Namespace, name: str, release: Version, tree: PatchTree | None
-) -> None:
+    options: argparse.Namespace,
+    queues: Stack,
+    name: str,
+    release: Version,
+    tree: PatchTree | None,
+) -> Stack:
+    """Write one variant; return the queues with it, since newer ones leave out what it says."""
     project: Project = options.project
-    # Read anew each time: a newer variant leaves out what an older one says now.
-    queues = _stack(options)
     patch = _patch(queues, name)
     base = _open(release, queues, options.wheels)
     text = refresh(queues, patch, base, tree, project.trees(str(release)))
     file, done = write_variant(patch, release, text)
     print(f"{project.shown(file)}: {done}")
+    return queues.with_patch(patch.with_variant(release, parse(text.encode()) if text else ()))
 
 
-def _refresh_later(options: argparse.Namespace, name: str, release: Version) -> None:
+def _refresh_later(options: argparse.Namespace, queues: Stack, name: str, release: Version) -> None:
     """Write the later patches of a port again, on top of the one that has just been resolved."""
-    queues = _stack(options)
     after = queues.patches.index(_patch(queues, name)) + 1
     for patch in queues.patches[after:]:
         tree = PatchTree(options.project.trees(str(release)) / patch.id)
         if tree.remembers and patch.variant_file(release).exists():
-            _refresh_one(options, patch.id, release, tree)
+            queues = _refresh_one(options, queues, patch.id, release, tree)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -436,7 +447,7 @@ def _docs(options: argparse.Namespace) -> int:
     for path in pages.stale(made, project):
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(made[path], encoding="utf-8")
+            path.write_bytes(made[path])
         else:
             path.unlink()
         print(f"{project.shown(path)}: {'written' if path in made else 'removed'}")

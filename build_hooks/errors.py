@@ -24,6 +24,12 @@ class PartialFetchError(Exception):
     """
 
 
+def refusal(error: OSError) -> str:
+    """Say in one line what the system refused, and where."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
 class LockError(BuildError):
     """A locked release does not reproduce its lock."""
 

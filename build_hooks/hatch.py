@@ -19,7 +19,7 @@ if sys.version_info < (3, 10):  # noqa: UP036
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from build_hooks import build
-from build_hooks.errors import BuildError
+from build_hooks.errors import BuildError, refusal
 from build_hooks.outputs import report, wheel
 from build_hooks.project import Project
 
@@ -34,6 +34,8 @@ def _message_alone() -> Iterator[None]:
         yield
     except BuildError as error:
         raise SystemExit(f"error: {error}") from error
+    except OSError as error:
+        raise SystemExit(f"error: {refusal(error)}") from error
 
 
 class OverlayMetadata(MetadataHookInterface):

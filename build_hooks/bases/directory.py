@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -29,6 +29,8 @@ class DirectoryBase:
     version: Version
     pristine: bool
     dist_info: Path | None
+    # A build holds each file against the lock, and then patches it.
+    _read: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -36,8 +38,10 @@ class DirectoryBase:
         return str(self.root)
 
     def read(self, path: str) -> bytes | None:
-        """Read one file below the directory."""
-        return _file(self.root / path)
+        """Read one file below the directory, once."""
+        if path not in self._read:
+            self._read[path] = _file(self.root / path)
+        return self._read[path]
 
     def licence(self) -> bytes | None:
         """Read the licence of the distribution, or of the checkout."""

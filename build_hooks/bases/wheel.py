@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from build_hooks.bases.base import MAXIMUM_BYTES, OURS, identity_in
@@ -32,6 +32,8 @@ class WheelBase:
     dist_info: str
     # Kept open: reading the directory of a wheel of 300 MB costs more than all else.
     archive: zipfile.ZipFile
+    # A build holds each file against the lock, and then patches it.
+    _read: dict[str, bytes | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def origin(self) -> str:
@@ -44,8 +46,10 @@ class WheelBase:
         return self.version.local is None
 
     def read(self, path: str) -> bytes | None:
-        """Read one member of the wheel."""
-        return _member(self.archive, path, self.path)
+        """Read one member of the wheel, once."""
+        if path not in self._read:
+            self._read[path] = _member(self.archive, path, self.path)
+        return self._read[path]
 
     def licence(self) -> bytes | None:
         """Read the licence in the wheel's metadata."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,6 +156,14 @@ class Patch:
     def _ended(self, path: str, since: Version, release: Version) -> bool:
         end = self.ends.get(path)
         return end is not None and since < end <= final(release)
+
+    def with_variant(self, release: Version, files: tuple[FileDiff, ...]) -> Patch:
+        """Return the patch with another variant for a release; with none, if it has no files."""
+        variants = [variant for variant in self.variants if variant.release != release]
+        if files:
+            variants.append(Variant(release, files))
+        ordered = sorted(variants, key=lambda variant: variant.release)
+        return replace(self, variants=tuple(ordered))
 
     def reason(self, release: Version) -> str:
         """Tell why the patch is not needed for a release: its own entry, else the one before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from build_hooks.errors import Problem, QueueError
@@ -75,6 +75,11 @@ class Stack:
             chosen = "\n".join(patch.id for patch in self.patches)
             words += ["subset", sha256(chosen.encode())[:8]]
         return words
+
+    def with_patch(self, patch: Patch) -> Stack:
+        """Return the stack with another patch in place of the one of that id."""
+        patches = (patch if known.id == patch.id else known for known in self.patches)
+        return replace(self, patches=tuple(patches))
 
     def is_whole(self, queue: Queue) -> bool:
         """Tell whether every patch of a queue is taken."""

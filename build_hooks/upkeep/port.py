@@ -12,7 +12,14 @@ from build_hooks.errors import Conflict, ConflictError
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
 from build_hooks.upkeep.merge import merge
-from build_hooks.upkeep.refresh import changes_of, described, undoes, variant_text, write_variant
+from build_hooks.upkeep.refresh import (
+    changes_of,
+    described,
+    end_them,
+    undoes,
+    variant_text,
+    write_variant,
+)
 from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
@@ -120,14 +127,19 @@ def _carry(
     if undone:
         return Carried(patch.id, outcomes.CONFLICT, "\n".join(map(str, undone)))
     release = final(version)
-    file, _ = write_variant(patch, release, variant_text(patch, merged, target))
+    text, left = variant_text(patch, merged, target)
+    file, _ = write_variant(patch, release, text)
     target.write(patch.id, dict.fromkeys(merged, release), made)
-    return Carried(patch.id, outcomes.PORTED, f"wrote {file.name}; review it, then lock")
+    wrote = f"wrote {file.name}; review it, then lock"
+    if left:
+        told = f"{release} has what it does to {', '.join(left)}: {end_them(left, release)}"
+        return Carried(patch.id, outcomes.UPSTREAM, f"{told}; {wrote}" if text else told)
+    return Carried(patch.id, outcomes.PORTED, wrote)
 
 
 def _waits(patch: Patch, tree: PatchTree, version: Version) -> str:
     return (
-        f"resolve the markers below {tree.shown} (or delete it to merge again), then run: "
+        f"resolve the markers below {tree.shown} (or delete it to merge again), then run:\n"
         f"{_refresh(patch, tree, version)}"
     )
 
@@ -138,7 +150,7 @@ def _decide(patch: Patch, gone: Sequence[str], tree: PatchTree, version: Version
         f"{final(version)} has no {', '.join(gone)}. Decide: if what the patch does there is "
         f"needed no longer, write into its patch.toml under [ends]: {ends}; then run port again. "
         f"If the module has moved, write that as well, make the change in the new module below "
-        f"{tree.shown}, and run: {_refresh(patch, tree, version)}"
+        f"{tree.shown}, and run:\n{_refresh(patch, tree, version)}"
     )
 
 

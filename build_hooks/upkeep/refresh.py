@@ -13,7 +13,7 @@ from build_hooks.releases import final
 from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from packaging.version import Version
@@ -61,7 +61,14 @@ def refresh(stack: Stack, patch: Patch, base: Base, tree: PatchTree | None, tree
     undone = undoes(patch, described(contents, state), state)
     if undone:
         raise ConflictError(f"vLLM {base.version}", undone, "")
-    return variant_text(patch, contents, state)
+    text, left = variant_text(patch, contents, state)
+    if left:
+        release = final(base.version)
+        raise BuildError(
+            f"{patch.id} no longer changes files that it changed before {release}. If that is "
+            f"meant, {end_them(left, release)}, then run this again."
+        )
+    return text
 
 
 def changes_of(patch: Patch, diff: ReleaseDiff, tree: Tree) -> list[Change]:
@@ -111,7 +118,7 @@ def undoes(patch: Patch, changes: Iterable[Change], tree: Tree) -> list[Conflict
     ]
 
 
-def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str:
+def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> tuple[str, list[str]]:
     """Write the variant of a patch for the tree's release: what older variants do not say.
 
     Args:
@@ -120,20 +127,28 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> str
         tree: The files as the earlier patches leave them.
 
     Returns:
-        The diffs, file by file; empty if older variants have them all.
+        The diffs, file by file, empty if older variants have them all; and the files that older
+        variants change, but this one does not.
 
     Raises:
-        BuildError: if no diff can tell a change, or a file is left out that older variants change.
+        BuildError: if no diff can tell a change.
     """
-    release = final(tree.base.version)
-    before = patch.inherited(release)
+    before = patch.inherited(tree.base.version)
     older = {file.path: file for file in before.files} if before else {}
-    _refuse_left_out(patch, [path for path in older if path not in contents], str(release))
-    return "".join(
+    made = described(contents, tree)
+    changed = {change.file.path for change in made}
+    text = "".join(
         change.file.text.decode()
-        for change in described(contents, tree)
+        for change in made
         if change.file.path not in older or not change.file.same_change(older[change.file.path])
     )
+    return text, [path for path in older if path not in changed]
+
+
+def end_them(paths: Sequence[str], release: Version) -> str:
+    """Say how a patch stops changing files; else older variants of them would still be applied."""
+    lines = ", ".join(f'"{path}" = "{release}"' for path in paths)
+    return f"add below [ends] in its patch.toml: {lines}"
 
 
 def write_variant(patch: Patch, release: Version, text: str) -> tuple[Path, str]:
@@ -147,13 +162,3 @@ def write_variant(patch: Patch, release: Version, text: str) -> tuple[Path, str]
     if not same:
         file.write_text(text, encoding="utf-8")
     return file, "unchanged" if same else "written"
-
-
-def _refuse_left_out(patch: Patch, paths: list[str], release: str) -> None:
-    """Refuse to leave a file out in silence: an older variant of it would still be applied."""
-    if paths:
-        lines = "\n".join(f'  "{path}" = "{release}"' for path in paths)
-        raise BuildError(
-            f"{patch.id} no longer changes files that it changed before {release}. If that is "
-            f"meant, say so in its patch.toml, then run this again:\n  [ends]\n{lines}"
-        )

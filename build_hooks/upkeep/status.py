@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,13 +117,22 @@ def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
         rows = [[f"[{name}]({links}{name}.md)", *outcomes] for name, *outcomes in rows]
     lines = [header, ["---"] * len(header), *rows]
     text = "\n".join(markdown_row(line) for line in lines)
-    notes = "\n".join(f"- {remark}" for remark in remarks)
+    notes = "\n".join(f"- {_one_line(remark)}" for remark in remarks)
     return f"{text}\n\n{notes}\n" if notes else f"{text}\n"
 
 
 def markdown_row(cells: Sequence[str]) -> str:
     """Write one row of a Markdown table; a cell may hold any text."""
-    return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
+    return f"| {' | '.join(_escape(_one_line(cell)) for cell in cells)} |"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _escape(text: str) -> str:
+    """Keep a pipe from ending a cell; a backslash before it stays one."""
+    return re.sub(r"(\\*)\|", lambda found: found[1] * 2 + r"\|", text)
 
 
 def _grid(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]], list[str]]:

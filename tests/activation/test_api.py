@@ -1,4 +1,4 @@
-"""patches() and require(), in processes of their own."""
+"""list_patches() and require(), in processes of their own."""
 
 from __future__ import annotations
 

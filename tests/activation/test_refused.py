@@ -292,7 +292,7 @@ def test_nothing_is_written_into_vllm(tmp_path: Path) -> None:
 
 
 def test_read_only_and_without_privileges() -> None:
-    """As in an image: files of root, a process of somebody else, nothing that can be written."""
+    """As in an image: files of root, a process of another user, and nothing can be written."""
     code = """\
 import os, sys
 # The standard library may be out of reach without privileges.

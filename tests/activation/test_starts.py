@@ -200,7 +200,7 @@ print([getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta
     assert shared.prints("-c", code) == "['BuiltinImporter', 'OverlayFinder']"
 
 
-# Where site does not look: the second door.
+# Where site does not read the .pth file, and `import vllm_nemo` does its work.
 
 
 @pytest.fixture(scope="module")

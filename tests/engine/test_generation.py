@@ -1,4 +1,4 @@
-"""Whole engines: tokens against stock vLLM, HTTP, two ranks, and what every process runs.
+"""Whole engines: tokens compared with stock vLLM, HTTP, two ranks, and what each process runs.
 
 Routes need a model with experts: tests/patches/routed_experts_capture has its own engines.
 """
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "generation.py"
-# Every switch of the queue that a dense model on one node has; the scenario adds a band of ports.
+# Every switch that a dense model on one node can have; the scenario adds a band of ports.
 ON = {"NRL_VLLM_FP32_LM_HEAD": "1"}
-# Two ranks add up in another order, in half precision; a greedy choice closer than this may turn.
+# Two ranks add in another order, in half precision, which may change a greedy choice closer than
+# this.
 ROUNDING = 0.03
 
 
@@ -26,7 +27,7 @@ ROUNDING = 0.03
 def generate(vllm_env, tmp_path):
     def run(*, overlay, serve=False, on=False):
         env = {"PYTHONPATH": str(HERE / "watch"), **(ON if on else {})}
-        # Where processes tell of themselves: not an argument, so that equal runs are one.
+        # No argument of the scenario, so that equal runs are run once.
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("WATCH_DIRECTORY", str(tmp_path))
             outcome = vllm_env.scenario(
@@ -42,7 +43,7 @@ def test_switched_off_the_server_answers_as_stock_to_the_bit(generate) -> None:
     served = generate(overlay=True, serve=True)
     assert served["tokens"] == stock["tokens"]
     assert served["logprobs"] == stock["logprobs"]
-    # The patch tells of the head that it left alone, once.
+    # The patch logs the dtype of the head that it leaves alone, once.
     assert served["output"].count("LM head projection dtype: torch.float16") == 1
 
 
@@ -91,7 +92,7 @@ def test_switched_off_no_process_does(vllm_env, generate) -> None:
 
 
 def overlay_files(vllm_env: Environment) -> dict[str, str]:
-    """The modules that the installed wheel has a file for."""
+    """Return the modules that the installed wheel serves, and their files."""
     (root,) = vllm_env.root.glob("lib/python*/site-packages/vllm_nemo/_modules")
     names = {path: path.relative_to(root).with_suffix("") for path in root.rglob("*.py")}
     return {".".join(name.parts).removesuffix(".__init__"): str(p) for p, name in names.items()}

@@ -1,4 +1,4 @@
-"""What the device tests share: the environment if it has a GPU, and what that GPU is."""
+"""What the device tests share: an environment with a GPU, and the properties of that GPU."""
 
 from __future__ import annotations
 

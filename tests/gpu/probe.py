@@ -1,4 +1,4 @@
-"""Scenario: what an environment finds to run device tests with.
+"""Scenario: what an environment has to run device tests with.
 
 Result: ``usable`` (torch and vLLM both see a CUDA device), ``found`` (what was seen, for a person),
 and where usable ``name``, ``capability`` (two numbers) and ``packages``: what vLLM's kernels need
@@ -39,7 +39,7 @@ def main() -> None:
         result["packages"] = {
             "triton_kernels": there("triton_kernels") or there("vllm.third_party.triton_kernels"),
             "flashinfer": there("flashinfer"),
-            # FlashInfer compiles its kernels unless it has them ready.
+            # FlashInfer compiles its kernels unless their package is installed.
             "flashinfer-cubin or nvcc": there("flashinfer_cubin")
             or shutil.which("nvcc") is not None,
         }

@@ -11,7 +11,7 @@ from tests.support.fp32_lm_head.scenarios import BF16, FP32, engine, heads, memo
 if TYPE_CHECKING:
     from tests.support.environment import Environment
 
-# Split-K and the order of sums differ from a CPU's, and fp32 log-softmax rounds: see the CPU tests.
+# Larger than on a CPU: a GPU splits and orders the sums in another way.
 FP32_ERROR = 1e-5
 LEFT_OUT = "left_out_of_quantization"
 

@@ -1,4 +1,4 @@
-"""The RADIO scenarios on a CUDA device: weights stay live there, attention has other kernels."""
+"""The RADIO scenarios on a GPU, where weights stay live and attention has other kernels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.radio import scenarios
 
-# Attention and matrix products on CUDA round differently from transformers'; features are of scale
-# 2 to 6, and a parameter that was loaded wrongly shows as more than 1.
+# Attention and matrix products on CUDA round differently from transformers'. Features are of scale
+# 2 to 6, and a wrong parameter makes more than 1.
 TOLERANCE = {"float32": 0.05, "bfloat16": 0.3}
 
 

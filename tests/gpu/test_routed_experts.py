@@ -37,8 +37,8 @@ def trtllm(gpu):
 
 
 def run(environment, model, backend, *, overlay):
-    # With the overlay decoding is captured in CUDA graphs, and prefill is not: both ways of a step.
-    # On stock no step is, since what a graph writes after a refit is undefined there.
+    # With the overlay, decoding runs in CUDA graphs and prefill does not, so both are tested. On
+    # stock nothing runs in a graph, because what a graph writes after a refit is undefined there.
     graphs = {
         "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4]},
         "enforce_eager": False,

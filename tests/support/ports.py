@@ -7,7 +7,7 @@ import os
 import random
 import socket
 
-# Below the ports that Linux gives to whoever asks for any.
+# Below the ports that Linux chooses itself.
 _LOWEST, _HIGHEST = 20000, 32000
 _SIZE = 200
 

@@ -16,7 +16,7 @@ TOKENS = 8
 
 
 def listening():
-    """Return the ports that somebody listens on in this network namespace."""
+    """Return the ports that are listened on in this network namespace."""
     import psutil
 
     return sorted(
@@ -25,7 +25,7 @@ def listening():
 
 
 def look(worker):
-    """Run in a worker: tell what it is reached by."""
+    """Run in a worker: return the addresses by which it is reached."""
     return {
         "init method": worker.distributed_init_method,
         "group queue": vllm_internals.group_queue_address(),

@@ -24,7 +24,7 @@ TOKENS = 8
 
 @dataclasses.dataclass
 class Run:
-    """How an engine ended, what it told, and in which networks the wrapper was run."""
+    """How an engine ended, its result, and the networks in which the wrapper ran."""
 
     returncode: int
     output: str
@@ -50,7 +50,7 @@ def engines(vllm_env, model, *, overlay, versions):
     """Run the engine in a new cluster, once with each version of the executor."""
     if lacking := missing():
         pytest.skip(f"two nodes need {lacking}")
-    # Logical ids, which Ray's compiled graph (version 1) looks for in its workers.
+    # Ray's compiled graph (version 1) looks for these logical ids in its workers.
     settings = {"CUDA_VISIBLE_DEVICES": "0,1"}
     if not overlay:
         settings["NRL_VLLM_OVERLAY"] = "off"

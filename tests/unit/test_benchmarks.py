@@ -43,7 +43,10 @@ def case(way: str, code: str) -> Case:
     return Case("start", way, [sys.executable, "-c", code], {"PATH": "/usr/bin:/bin"})
 
 
-def test_the_table_has_every_way_with_its_spread(section: Path) -> None:
+def test_the_table_has_every_way_with_its_spread(
+    section: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     for values in ([1.0, 2.0], [4.0, 3.0, 5.0]):
         measure.add(section, "start", "stock", values, warmups=[60.0])
     measure.add(section, "start", "overlay", [0.006], versions={"vllm-nemo": "0.29.0.7"})

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from build_hooks import base, fetch, lock, plan
+from build_hooks.bases.cache import fetch_wheel
+from build_hooks.bases.wheel import WheelBase, from_wheel
+from build_hooks.project import Project
+from build_hooks.queues import lock
 from tests.support import source
 
 
@@ -34,15 +37,15 @@ def built(original: source.Tree, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
-def base_wheel() -> Callable[[str], base.WheelBase]:
+def base_wheel() -> Callable[[str], WheelBase]:
     """Give the real wheel of a supported release, fetched once and kept in the user's cache."""
-    opened: dict[str, base.WheelBase] = {}
+    opened: dict[str, WheelBase] = {}
 
-    def give(release: str) -> base.WheelBase:
+    def give(release: str) -> WheelBase:
         if release not in opened:
-            known = lock.load(plan.OVERLAY, Version(release))
-            path = fetch.wheel(Version(release), known.wheels if known else {})
-            opened[release] = base.from_wheel(path)
+            known = lock.load(Project.here().queue, Version(release))
+            path = fetch_wheel(Version(release), known.wheels if known else {})
+            opened[release] = from_wheel(path)
         return opened[release]
 
     return give

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import packaging
 import pytest
 
 from tests.support import installed, source, stand_in
@@ -45,13 +47,20 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def add_what_the_probe_asks(environment: installed.Interpreter) -> None:
+    """Write torch and vLLM's platform; the probe compares versions with the real packaging."""
+    stand_in.write(
+        environment.site_packages, {"torch.py": TORCH, "vllm/platforms/__init__.py": PLATFORMS}
+    )
+    real = Path(packaging.__file__).parent
+    shutil.copytree(real, environment.site_packages / "packaging")
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> installed.Interpreter:
     """Give an environment that has the overlay and no GPU."""
     environment = installed.install(tmp_path_factory.mktemp("gpu") / "environment")
-    stand_in.write(
-        environment.site_packages, {"torch.py": TORCH, "vllm/platforms/__init__.py": PLATFORMS}
-    )
+    add_what_the_probe_asks(environment)
     return environment
 
 
@@ -82,7 +91,7 @@ def test_an_overlay_that_does_not_hold_is_refused(tmp_path):
 def test_a_wheel_is_installed_first(tmp_path):
     bare = installed.make(tmp_path / "bare")
     installed.write_vllm(bare.site_packages)
-    stand_in.write(bare.site_packages, {"torch.py": TORCH, "vllm/platforms/__init__.py": PLATFORMS})
+    add_what_the_probe_asks(bare)
     process = run("--offline", bare.python, "--wheel", installed.wheel())
     assert process.returncode == NOTHING, process.stderr
 

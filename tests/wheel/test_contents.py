@@ -83,8 +83,8 @@ def test_the_entry_points(archive: zipfile.ZipFile) -> None:
     points = ConfigParser()
     points.read_string(text(archive, f"{INFO}/entry_points.txt"))
     assert {section: dict(points[section]) for section in points.sections()} == {
-        "console_scripts": {"vllm-nemo": "vllm_nemo._cli:main"},
-        "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._guard:check"},
+        "console_scripts": {"vllm-nemo": "vllm_nemo._overlay.cli:main"},
+        "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"},
     }
 
 
@@ -197,7 +197,7 @@ def test_the_installed_wheel_serves_the_patches(built: Path, tmp_path: Path) -> 
         "import vllm.models, vllm.engine, vllm_nemo\n"
         "print(vllm.models.Model().forward(-4), vllm.models.Model().scale(2))\n"
         "print(vllm.models.__file__)\n"
-        "print([(p.id, p.outcome) for p in vllm_nemo.patches()])\n"
+        "print([(p.id, p.outcome) for p in vllm_nemo.list_patches()])\n"
         "print(vllm_nemo.require('scale').switch)",
     )
     assert printed.splitlines() == [

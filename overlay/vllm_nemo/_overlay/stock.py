@@ -55,7 +55,13 @@ def stock_spec(
 
 
 def directory_of(spec: ModuleSpec) -> Path:
-    """Return the directory of the ``vllm`` package that a spec of it leads to.
+    """Find the directory of the ``vllm`` package.
+
+    Args:
+        spec: The spec of the package, as ``stock_spec`` returns it.
+
+    Returns:
+        The directory that its ``__init__.py`` is in.
 
     Raises:
         OverlayError: if the spec does not lead to source files on disk.
@@ -74,7 +80,15 @@ def directory_of(spec: ModuleSpec) -> Path:
 
 
 def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
-    """Return the error for a stock module that comes from a zip, bytecode or compiled code."""
+    """Return the error for a stock module that comes from a zip, bytecode or compiled code.
+
+    Args:
+        name: The module's name, with its packages.
+        spec: Its spec, which has another loader than one of source files.
+
+    Returns:
+        The error, to be raised.
+    """
     return OverlayError(
         f"{name} is loaded from {spec.origin} by {type(spec.loader).__qualname__}, not from a "
         "source file, so the overlay cannot tell whether it was built for it. Install vLLM from "
@@ -83,7 +97,12 @@ def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
 
 
 def stock_file(directory: Path, module: Module | Data) -> Path:
-    """Return where a module's stock file lies under the directory of the ``vllm`` package."""
+    """Return the path of the stock file of a module, or of a data file.
+
+    Args:
+        directory: The directory of the ``vllm`` package.
+        module: The module, or the data file.
+    """
     return directory.joinpath(*module.path.split("/")[1:])
 
 
@@ -132,6 +151,9 @@ def mismatch(manifest: Manifest, directory: Path, wrong: Mapping[str, str]) -> O
         manifest: The overlay's manifest.
         directory: The directory of the ``vllm`` package.
         wrong: The state of each file that is not as expected, by its path.
+
+    Returns:
+        The error, to be raised. It lists the files, and two commands of which either is a repair.
     """
     base = manifest.base
     # Imported here, because only an error needs it, and unlocked, because a finder may be asking.

@@ -71,15 +71,20 @@ def fits(text: str, beside: Sequence[int], *, width: int | None = None) -> bool:
         text: The text.
         beside: The widths of the columns before it, in characters.
         width: Characters a line; None for those of the terminal, or ``PLAIN_WIDTH``.
+
+    Returns:
+        Whether it fits. If it does not, it can be a remark below the row.
     """
     limit = terminal_width() if width is None else width
     return "\n" not in text and len(text) <= limit - sum(column + _GAP for column in beside)
 
 
 def terminal_width() -> int:
-    """Return the characters a line of standard output.
+    """Tell how wide standard output is.
 
-    ``COLUMNS`` decides where it is set, then the terminal. ``PLAIN_WIDTH`` is for what is neither.
+    Returns:
+        Characters a line: the value of ``COLUMNS`` where that is set, else the width of the
+        terminal, else ``PLAIN_WIDTH``.
     """
     if sys.stdout is not None and sys.stdout.isatty():
         return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns

@@ -1,4 +1,4 @@
-"""Put on ``PYTHONPATH``: every process tells, again and again, where its vLLM modules came from."""
+"""On ``PYTHONPATH``: each process reports every half second where its vLLM modules come from."""
 
 import json
 import os

@@ -72,7 +72,7 @@ BLOCK = {
     "markov_rank": 8,
 }
 
-# Draft: its method, its configuration, and where that has the size of its vocabulary.
+# For each draft: its method, its configuration, and the field with its vocabulary's size.
 DRAFTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "LlamaForCausalLMEagle3": ("eagle3", {**LLAMA, **AUX}, "draft_vocab_size"),
     "Eagle3Qwen3ForCausalLM": ("eagle3", {**QWEN3, **AUX}, "draft_vocab_size"),
@@ -80,7 +80,7 @@ DRAFTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "DFlashDraftModel": ("dflash", {**QWEN3, **BLOCK}, "draft_vocab_size"),
     "Qwen3DSparkModel": ("dspark", {**QWEN3, **BLOCK}, "draft_vocab_size"),
     "Gemma4DSparkModel": ("dspark", {**GEMMA4, **BLOCK}, "vocab_size"),
-    # EAGLE-1: builds no head, and must get the target's.
+    # EAGLE-1 builds no head, and must get the target's.
     "EagleLlamaForCausalLM": ("eagle", LLAMA, "draft_vocab_size"),
 }
 TOKENS = {"truncated": DRAFT_VOCAB, "equal": VOCAB}
@@ -96,7 +96,7 @@ def configuration(architecture: str, tokens: int, root: Path) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(content))
     speculative = {"method": method, "model": str(draft), "num_speculative_tokens": 3}
-    # Only the V2 runner drafts with DSpark, and a configuration for that needs Triton.
+    # Only the V2 runner supports DSpark, and its configuration needs Triton.
     given = {} if method == "dspark" else {"speculative_config": speculative}
     made = vllm_internals.configuration(
         target,

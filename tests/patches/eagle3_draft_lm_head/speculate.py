@@ -1,6 +1,6 @@
 """Scenario: speculate with a dummy-loaded EAGLE-3 draft, then send the weights, as a refit does.
 
-The result holds only what was seen; what it should be is for the test to say.
+The result holds what was observed. The test says what is expected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# One process, so that the models can be looked at.
+# In one process, so that the script can look at the models.
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch
@@ -128,7 +128,7 @@ def main() -> dict[str, Any]:
     seen.clear()
     result["head_sent"] = {**on_worker(look), **generate()}
 
-    # The draft's head by plain arithmetic, on the hidden states that the draft handed to it.
+    # The oracle: the saved head times the hidden states that the draft gave it, in float64.
     hidden = torch.cat([h for h, _ in seen]).double()
     logits = torch.cat([y for _, y in seen]).double()
     expected = hidden @ head.double().T

@@ -1,4 +1,4 @@
-"""Patch ``eagle3-draft-lm-head``: which head a draft model drafts with, and what a refit writes.
+"""Patch ``eagle3-draft-lm-head``: which head a draft model uses, and what a refit writes.
 
 The oracles are transformers' Llama for what is generated, and for the drafts the draft head as a
 float64 product of the hidden states that it was handed and its saved weights.
@@ -67,7 +67,7 @@ def test_speculation_does_not_change_what_is_generated(speculate, overlay):
     result = speculate(overlay=overlay)
     assert result["body_sent"]["tokens"] == result["reference"]
     assert result["head_sent"]["tokens"] == result["reference"]
-    # What makes the rest meaningful: the draft can name every token that is to come.
+    # Otherwise the draft could not be accepted: its vocabulary has every token that follows.
     assert result["drafts"]["tokens_in_draft_vocabulary"]
 
 
@@ -75,14 +75,14 @@ def test_stock_drafts_with_the_targets_first_rows(speculate):
     result = speculate(overlay=False)
     assert result["loaded"]["is_the_targets"]
     assert result["loaded"]["shape"] == [VOCAB, HIDDEN]
-    # The refit of the draft's head goes to the target's loader, which it does not fit.
+    # The refit of the draft's head goes to the target's weight loader, and has another size.
     assert result["refused"] == "AssertionError"
     final = result["head_sent"]
     assert final["is_the_targets"]
     assert final["target_head_as_saved"]
     assert final["drafted"] > 80
     assert final["accepted"] < 0.1 * final["drafted"]
-    # Without an error: there are as many logits as draft tokens, but they are other tokens'.
+    # There is no error: the number of logits is right, but they are those of other tokens.
     drafts = result["drafts"]
     assert drafts["width"] == DRAFT_VOCAB
     assert drafts["max_abs_error"] > 0.5 * drafts["max_abs_logit"]
@@ -97,7 +97,7 @@ def test_overlay_drafts_with_the_drafts_own_head(speculate):
         assert result[moment]["shape"] == [DRAFT_VOCAB, HIDDEN]
         assert result[moment]["target_shape"] == [VOCAB, HIDDEN]
     assert "refused" not in result
-    # A random head, then the refit's.
+    # The head is random first, then the refit's.
     assert result["body_sent"]["accepted"] < 0.1 * result["body_sent"]["drafted"]
     final = result["head_sent"]
     assert final["drafted"] > 40

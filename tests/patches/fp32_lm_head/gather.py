@@ -18,7 +18,7 @@ from tests.support import vllm_internals
 from tests.support.fp32_lm_head.float64 import compare, reference
 from tests.support.fp32_lm_head.tiny_models import HEAD_STD, HIDDEN, LLAMA, write_config
 
-# The second rank's part is padded.
+# Not a multiple of vLLM's padding, so the second rank's part is padded.
 VOCAB = 1000
 ROWS = 17
 
@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = write_config(scratch, "model", LLAMA)
         command = [f"file://{scratch}/rendezvous", model, os.environ["SCENARIO_RESULT"]]
-        # The ranks' shared memory is named by it: nobody else's.
+        # vLLM names the ranks' shared memory by it.
         env = {**os.environ, "VLLM_DIST_IDENT": Path(scratch).name}
         ranks = [
             subprocess.Popen([sys.executable, __file__, str(number), *command], env=env)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 GATHER = Path(__file__).parent / "gather.py"
 
-# Mean error of log-probabilities (nats) over the whole distribution, that separates the two.
+# Limits for the mean error of log-probabilities (nats) over the whole distribution: an fp32 head is
+# below the first, a bf16 head above the second.
 FP32_ERROR = 1e-6
 BF16_ERROR = 1e-3
 
@@ -96,7 +97,7 @@ def test_the_head_is_exact(vllm_env: Environment, name: str) -> None:
     assert result["dtype"] == FP32
     assert result["logprobs"]["mean"] < FP32_ERROR
     assert result["logits"]["mean"] < FP32_ERROR
-    # The whole distribution: no entry is off by a rounding of bf16.
+    # No entry of the distribution has an error of bf16's size.
     assert result["logprobs"]["max"] < 100 * FP32_ERROR
 
 
@@ -143,7 +144,7 @@ def test_off_is_stock_to_the_bit(vllm_env: Environment) -> None:
     assert set(off) == {*OURS, *NATIVE}
     for name, result in off.items():
         if name == LEFT_OUT_NATIVE and native_refuses_left_out(vllm_env):
-            # vLLM's own setting gets through as well, where stock has nothing to compare with.
+            # Stock refuses what the overlay accepts, so there is nothing to compare with.
             assert "error" in stock[name]
             assert result["dtype"] == FP32
         else:
@@ -205,5 +206,5 @@ def test_stock_engine_returns_those_of_a_bf16_head(vllm_env: Environment) -> Non
     assert result["head"]["dtype"] == BF16
     for what in ("distribution", "sampled", "prompt"):
         assert result[what]["mean"] > BF16_ERROR, what
-    # The rows do belong together: the error is the head's.
+    # The rows are paired rightly, so the error is the head's.
     assert result["pairing"]["mean"] < FP32_ERROR

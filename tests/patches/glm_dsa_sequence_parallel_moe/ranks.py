@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
-# Some of vLLM's helpers are compiled for themselves: a C++ compiler run in each rank.
+# Some of vLLM's helpers are compiled separately, with one run of a C++ compiler in each rank.
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 os.environ["VLLM_MLA_DISABLE"] = "1"
 os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"
-# The shared-memory collectives spin; ranks that outnumber the cores would starve each other. An
-# empty name makes ranks differ below, and vLLM then falls back to torch.distributed.
+# vLLM's shared-memory collectives spin, so more ranks than cores would block each other. Without a
+# common name for the memory (each rank sets its own below), vLLM uses torch.distributed.
 os.environ["VLLM_DIST_IDENT"] = ""
 
 import torch
@@ -74,7 +74,7 @@ CONFIG = {
     "max_position_embeddings": 128,
     "num_nextn_predict_layers": 1,
     "rope_theta": 10000.0,
-    # Not only for realism: the CPU kernel of plain RoPE misreads DeepSeek's strided q and k.
+    # Needed on a CPU: its kernel of plain RoPE misreads DeepSeek's strided q and k.
     "rope_scaling": {
         "type": "yarn",
         "factor": 2.0,
@@ -96,9 +96,10 @@ class Stack:
 
     kind: str
     settings: dict[str, Any]
-    # Layers whose input an EAGLE-3 draft takes too.
+    # Layers whose input an EAGLE-3 draft gets, too.
     aux: tuple[int, ...] = ()
-    # Tokens of the two data parallel halves, then a prompt of so many and single tokens after it.
+    # Tokens of the two data parallel halves; then the length of a prompt, and the single tokens
+    # that are decoded after it.
     counts: tuple[tuple[int, int], ...] = ((1, 17), (3, 1))
     prompt: int = 5
     steps: int = 1
@@ -417,7 +418,7 @@ def make_config(model: Path) -> Any:
     from vllm import ModelRegistry
 
     decoder = vllm_internals.deepseek_v2.DeepseekV3ForCausalLM
-    # Classes by value: vLLM inspects classes by name in a process of its own each.
+    # Registered as classes: vLLM inspects each class that is registered by name in a new process.
     ModelRegistry.register_model("DeepseekV3ForCausalLM", decoder)
     ModelRegistry.register_model("DeepSeekMTPModel", vllm_internals.deepseek_mtp.DeepSeekMTP)
     return vllm_internals.configuration(

@@ -15,7 +15,7 @@ RANKS = Path(__file__).parent / "ranks.py"
 WORLDS = ("tp2", "tp4")
 COUNTS = {str(count) for count in range(1, 18)}
 
-# Float32 on all ranks; what is left is the order of sums. The defect is of the order of 1.
+# All ranks compute in float32, so only the order of sums differs. The defect is about 1.
 CLOSE = 1e-4
 WRONG = 1e-1
 
@@ -28,7 +28,7 @@ def others(vllm_env):
 
 
 def stock_mtp_shares(vllm_env):
-    """Tell whether stock MTP returns every rank's share of the tokens; later it gathers."""
+    """Tell whether stock MTP returns every rank's shard of the tokens; later it gathers."""
     return not vllm_env.at_least("0.26.0")
 
 
@@ -76,7 +76,7 @@ def test_stock_is_wrong_for_one_token_and_for_no_other_number(vllm_env, stock):
 
 
 def test_stock_drafts(vllm_env, stock):
-    """A share of one token has the right shape and, but for rank 0, the wrong content."""
+    """A shard of one token has the right shape, but wrong content on all ranks but the first."""
     drafts = {"eagle": True, "mtp": stock_mtp_shares(vllm_env)}
     for stack, shares in drafts.items():
         for label, worlds in stock["differences"][stack].items():

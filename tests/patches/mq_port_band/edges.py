@@ -1,4 +1,4 @@
-"""One queue at a time, in every situation that its port may meet.
+"""Make one queue at a time, in every situation that its port may meet.
 
 Arguments: ``band``, the first of 200 ports that are free; ``only``, the cases to run. Result: for
 each case the warnings and the error, or the port that the queue advertises, the addresses that the
@@ -75,7 +75,7 @@ def case(port, *, held=(), address="127.0.0.1", master=None):
         reader.wait_until_ready()
         queue.enqueue({"sent": port})
         outcome["received"] = reader.dequeue(timeout=30) == {"sent": port}
-        # The reader goes first, so that the port is free for the next case at once.
+        # The reader closes first, so that the port is free at once for the next case.
         reader.remote_socket.close(0)
         queue.remote_socket.recv()
         queue.remote_socket.close(0)

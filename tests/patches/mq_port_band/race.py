@@ -17,50 +17,50 @@ from pathlib import Path
 from tests.support import vllm_internals
 from tests.support.vllm_internals import MessageQueue
 
-PATIENCE = 60
+TIMEOUT = 60
 fork = multiprocessing.get_context("fork")
 
 
 def write(number, arguments, start, found, reports, go):
     """Make this process's queues, report them, and send a message of its own through each."""
     if arguments["gated"]:
-        vllm_internals.after_probe(lambda: found.wait(PATIENCE))
+        vllm_internals.after_probe(lambda: found.wait(TIMEOUT))
     queues, errors = [], []
-    start.wait(PATIENCE)
+    start.wait(TIMEOUT)
     for _ in range(arguments["queues"]):
         try:
             queues.append(MessageQueue(1, 0, connect_ip=arguments["address"]))
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent judges it
             errors.append(f"{type(error).__name__}: {error}")
     reports.put((number, [queue.export_handle() for queue in queues], errors))
-    go.wait(PATIENCE)
+    go.wait(TIMEOUT)
     for index, queue in enumerate(queues):
         queue.wait_until_ready()
         queue.enqueue(f"message {index} of {number}")
-    # Nobody leaves, and takes unread messages along, before all is read.
-    start.wait(PATIENCE)
+    # A writer that ends takes unread messages with it, so all wait until everything is read.
+    start.wait(TIMEOUT)
 
 
 def read(start, expected, received, go):
     """Read every message, each through the handle of the queue that it was sent by."""
-    start.wait(PATIENCE)
+    start.wait(TIMEOUT)
     handles = expected.get()
     go.set()
     right = 0
     for number, index, handle in handles:
         queue = MessageQueue.create_from_handle(handle, 0)
         queue.wait_until_ready()
-        right += queue.dequeue(timeout=PATIENCE) == f"message {index} of {number}"
-        # The reader goes first, so that the port is free for the next trial at once.
+        right += queue.dequeue(timeout=TIMEOUT) == f"message {index} of {number}"
+        # The reader closes first, so that the port is free at once for the next trial.
         queue.remote_socket.close(0)
         queue.remote_socket.context.term()
     received.put(right)
-    start.wait(PATIENCE)
+    start.wait(TIMEOUT)
 
 
 def child(target, *arguments):
     """Run in a fork, and leave it without the parent's exit handlers."""
-    signal.alarm(2 * PATIENCE)
+    signal.alarm(2 * TIMEOUT)
     status = 1
     with contextlib.suppress(Exception):
         target(*arguments)
@@ -106,8 +106,8 @@ def trial(arguments):
 
 
 if __name__ == "__main__":
-    # A child that never reports ends the scenario, too.
-    signal.alarm(10 * PATIENCE)
+    # Ends the scenario if a child never reports.
+    signal.alarm(10 * TIMEOUT)
     given = json.loads(sys.argv[1])["rounds"]
     outcome = [[trial(arguments) for _ in range(arguments["trials"])] for arguments in given]
     Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(outcome))

@@ -125,7 +125,7 @@ def test_ports_of_the_data_parallel_master_are_left_alone(vllm_env):
 def test_by_the_kernel(vllm_env, name):
     outcome = edges(vllm_env, overlay=True)[name]
     assert outcome["port"] not in range(BAND, BAND + 100)
-    # One for what an operator has to know; none where the kernel's choice was asked for.
+    # One warning if something is wrong; none if the kernel's choice was asked for.
     assert len(outcome["warnings"]) == (0 if name in ("unset", "zero") else 1)
 
 

@@ -1,4 +1,4 @@
-"""Scenario: every import of ``openai`` in vLLM against the client that is installed.
+"""Scenario: look up every import of ``openai`` in vLLM in the client that is installed.
 
 All files of the package are read, as this process would load them (the overlay's copy where the
 overlay serves one), and each name that they import from ``openai`` is looked up. Then the modules

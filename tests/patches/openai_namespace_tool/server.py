@@ -126,8 +126,8 @@ def write_model(directory: str) -> str:
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config)
-    # A grammar allows white space without end where JSON does, and a random model would go on with
-    # it: one feature is large for every token, and the head takes it for a reason against those.
+    # JSON allows any amount of white space, and a random model could go on with it forever. So one
+    # feature of the embedding is large for every token, and the head scores white space low by it.
     white = [vocabulary[c] for c in "\u0120\u010a\u010d\u0109"]  # space, newline, return, tab
     with torch.no_grad():
         model.model.embed_tokens.weight[:, 0] = 5.0

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 OLD = ("2.7.2", "2.6.1")
 MISSING = "openai.types.responses.NamespaceTool"
 
-# Modules that an old client keeps stock vLLM from importing.
+# Modules of stock vLLM that cannot be imported with an old client.
 BLOCKED = {
     "vllm.tool_parsers",
     "vllm.tool_parsers.utils",
@@ -128,6 +128,6 @@ def test_the_server_answers(vllm_env: Environment, clients: Path) -> None:
             ((function, given),) = answers[name]["calls"]
             assert function == "weather"
             assert json.loads(given)["city"] in ("Oslo", "Rome")
-    # The same request gives the same call, whichever way it came.
+    # The same request gives the same call over plain HTTP and through the client.
     assert result["client"]["chat named"]["calls"] == result["plain"]["chat named"]["calls"]
     assert {"chat stream", "responses stream"} <= set(result["client"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.radio import scenarios
 
-# How many of the 32 parameters stock vLLM loads; the rest keeps what it had, without a word.
+# How many of the 32 parameters stock vLLM loads. The rest keeps its values, without a warning.
 STOCK = {"legacy": 28, "remote": 0, "transformers": 0, "hybrid": 24}
 
 
@@ -118,7 +118,7 @@ def test_two_ranks_hold_their_shards(vllm_env):
         for judged in rank.values():
             assert judged["right"] == judged["of"] == scenarios.PARAMETERS
             assert judged["qkv"] == [576, 384]
-            # The ranks' partial sums are added in another order than one matrix product's.
+            # The ranks' partial sums are added in another order than in one matrix product.
             assert judged["difference"] < 1e-4
 
 

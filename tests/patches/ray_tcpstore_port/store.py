@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.support import vllm_internals
 
 DROP = ["setpriv", "--bounding-set", "-net_bind_service", "--inh-caps", "-net_bind_service"]
-PATIENCE = 60
-# The address that Ray gives a node: loopback, as on systems where it knows no clusters.
+TIMEOUT = 60
+# Makes Ray give a node the loopback address, as on systems where Ray has no clusters.
 ENVIRONMENT = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
 
 fork = multiprocessing.get_context("fork")
@@ -35,7 +35,7 @@ def may_bind(port):
         except PermissionError:
             return False
         except OSError as error:
-            # In use: that is told only to those who may.
+            # Only a process with the right to the port is told that it is in use.
             return error.errno == errno.EADDRINUSE
     return True
 
@@ -64,27 +64,27 @@ def engine(step, turn, reports, second):
     """Do what the driver and rank 0 of one engine do, as far as ports go."""
     config = vllm_internals.ParallelConfig()
     outcome = {"store": None, "queue": None, "error": None}
-    step.wait(PATIENCE)
+    step.wait(TIMEOUT)
     outcome["store"] = vllm_internals.pick_store_port(config)
     url = f"tcp://127.0.0.1:{outcome['store']}"
-    step.wait(PATIENCE)
-    # One at a time: the queues' own race is another patch's.
+    step.wait(TIMEOUT)
+    # One at a time: the race of the queues belongs to another patch.
     with turn:
         queue = vllm_internals.MessageQueue(2, 0, connect_ip="127.0.0.1")
     outcome["queue"] = int(queue.export_handle().remote_subscribe_addr.rpartition(":")[2])
-    step.wait(PATIENCE)
+    step.wait(TIMEOUT)
     if outcome["store"] is None:
         url = vllm_internals.hold_store(config, dict(os.environ))
         outcome["store"] = int(url.rpartition(":")[2])
     outcome["stranger"] = stranger_gets(outcome["store"])
-    step.wait(PATIENCE)
+    step.wait(TIMEOUT)
     second.put(url)
     try:
         outcome["sum"] = all_reduce(url, 0)
     except Exception as error:  # noqa: BLE001 - the test judges it
         outcome["error"] = f"{type(error).__name__}: {error}"
     reports.put(outcome)
-    step.wait(PATIENCE)
+    step.wait(TIMEOUT)
 
 
 def other_rank(urls):
@@ -93,7 +93,7 @@ def other_rank(urls):
 
 def child(target, *arguments):
     """Run in a fork, and leave it without the parent's exit handlers."""
-    signal.alarm(2 * PATIENCE)
+    signal.alarm(2 * TIMEOUT)
     with contextlib.suppress(Exception):
         target(*arguments)
     os._exit(0)
@@ -112,7 +112,7 @@ def start(count):
         process.start()
     outcomes = [reports.get() for _ in range(count)]
     for process in children:
-        # The second rank of an engine without a store would wait for long.
+        # The second rank of an engine without a store would wait for minutes.
         process.join(1)
         process.kill()
     return outcomes
@@ -124,8 +124,8 @@ if __name__ == "__main__":
         again = [sys.executable, __file__, json.dumps({**given, "drop": False})]
         os.execvpe(DROP[0], [*DROP, *again], {**os.environ, **ENVIRONMENT})  # noqa: S606
     os.environ.update(ENVIRONMENT)
-    # A child that never reports ends the scenario, too.
-    signal.alarm(5 * PATIENCE)
+    # Ends the scenario if a child never reports.
+    signal.alarm(5 * TIMEOUT)
     vllm_internals.find("RayExecutorV2")  # imported once, before forking
 
     result = {

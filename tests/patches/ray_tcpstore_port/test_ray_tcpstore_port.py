@@ -58,7 +58,7 @@ def test_stock_without_the_capability_gives_the_store_the_first_port_of_all(vllm
     found = stores(vllm_env, LESS, overlay=False)
     first = band(vllm_env, LESS)
     if shared(vllm_env):
-        # Its own queue has it already.
+        # The engine's own queue has the port already.
         assert found["one"]["store"] == found["one"]["queue"] == first
         assert "EADDRINUSE" in found["one"]["error"]
         assert all("EADDRINUSE" in engine["error"] for engine in found["many"])
@@ -66,7 +66,7 @@ def test_stock_without_the_capability_gives_the_store_the_first_port_of_all(vllm
         assert found["one"]["store"] == first
         assert found["one"]["error"] is None
         assert found["one"]["stranger"], "nobody holds the port that was picked"
-        # The first that is free: connections of the engine before may linger on the very first.
+        # The first free port: connections of the engine before may linger on the very first port.
         (port,) = {engine["store"] for engine in found["many"]}
         assert port in range(first, first + 100)
         assert [engine["error"] for engine in found["many"]].count(None) == 1

@@ -1,4 +1,4 @@
-"""Scenario: whether vLLM reads the NVFP4 checkpoint as it was meant, without a kernel for it.
+"""Scenario: does vLLM read the NVFP4 checkpoint as it was written? No kernel is needed.
 
 Result: ``weights``, how many packed tensors there are; ``different``, the names of those that
 vLLM's own dequantization makes other numbers of than were written as bf16; ``quantized``, the

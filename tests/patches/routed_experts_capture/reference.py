@@ -5,7 +5,7 @@ of prompts of token ids) and ``new_tokens``. Prints, as the last line, one JSON 
 batch and prompt the greedy tokens and the expert ids of every token but the last, as
 ``[layer of the model][token] -> sorted ids`` (empty for the dense layer).
 
-Knows nothing of vLLM: it runs in a process of its own.
+It does not import vLLM, and runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def save(target: Path, seed: int) -> Glm4MoeForCausalLM:
     torch.manual_seed(seed)
     model = Glm4MoeForCausalLM(Glm4MoeConfig(**CONFIG)).to(torch.float32).eval()
     for layer in model.model.layers[DENSE:]:
-        # Sigmoid scores lie in (0, 1): a bias of this size moves many choices, not all.
+        # Sigmoid scores are between 0 and 1, so a bias of this size changes many choices, not all.
         layer.mlp.gate.e_score_correction_bias.copy_(torch.randn(CONFIG["n_routed_experts"]) * 0.2)
     model.save_pretrained(target)
     return Glm4MoeForCausalLM.from_pretrained(target, dtype=torch.float32).eval()

@@ -1,4 +1,4 @@
-"""Routed experts of the models that the device tests run, where a CPU can run them.
+"""Routed experts of those models of the device tests that a CPU can run.
 
 The scenario is that of ``tests/gpu/test_routed_experts.py``: gpt-oss in MXFP4 with vLLM's kernel
 for AMX, and the GLM model of its NVFP4 checkpoint in bf16.

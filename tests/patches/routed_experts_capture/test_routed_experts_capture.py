@@ -114,7 +114,7 @@ def test_wiring_on_the_overlay(vllm_env):
         *KERNEL_CAPTURED,
         *(event for n in (11, 12) for event in (["kernel", n], ["captured", 2, n])),
     ]
-    # Better no step than one whose ids are those of an older step.
+    # An error, because the ids would be those of an older step.
     *before, error = got.pop("silent anew")
     assert before == KERNEL_CAPTURED
     assert error.startswith("RuntimeError: vllm-nemo (patch routed-experts-capture): ")
@@ -131,6 +131,6 @@ def test_wiring_on_stock(vllm_env):
     assert refused(got["no kernel"])
     assert refused(got["silent kernel"])
     assert got["reporting kernel"] == KERNEL_CAPTURED
-    # A kernel that is made anew is not bound again.
+    # A new kernel is not bound.
     assert got["made anew"] == [*KERNEL_CAPTURED, ["kernel", 11], ["kernel", 12]]
     assert got["silent anew"] == [*KERNEL_CAPTURED, *KERNEL]

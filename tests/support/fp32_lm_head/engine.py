@@ -57,7 +57,7 @@ def main() -> None:
     expected = reference(hidden, weight)
     sampled = torch.stack([distribution(o.outputs[0].logprobs) for o in outputs], dim=1)
     chosen = torch.tensor([o.outputs[0].token_ids for o in outputs]).T.unsqueeze(-1)
-    # The head's own logits tell that rows and requests were put together rightly.
+    # The head's own logits show whether rows and requests were paired rightly.
     own = logits.cpu().float().log_softmax(-1)
 
     recorded.clear()

@@ -78,7 +78,7 @@ def fill(head: torch.nn.Module) -> torch.Tensor:
     values = torch.randn(head.weight.shape, generator=generator) * HEAD_STD
     head.weight.data.copy_(values)
     if "cpu_linear" in vars(head):
-        # On a CPU vLLM's bf16 projection uses a packed copy, which a refit has to renew.
+        # On a CPU vLLM's bf16 projection uses a packed copy, which a refit has to make again.
         vllm_internals.process_weights(head)
     return head.weight.detach()
 
@@ -156,7 +156,7 @@ def scaled_capped_padded_biased() -> dict[str, Any]:
         "top": (top.cpu() == expected.argmax(-1)).double().mean().item(),
     }
     if hasattr(processor, "get_top_k_tokens"):
-        # With a scale alone: it applies soft cap and scale the other way round.
+        # With a scale alone: this method applies soft cap and scale in the other order.
         head, processor = layers(configuration(LLAMA), 1000, bias=True, scale=0.5)
         fill(head)
         ids, values = processor.get_top_k_tokens(head, hidden_states(), 4, head.bias)

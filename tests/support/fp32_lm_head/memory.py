@@ -35,7 +35,7 @@ def main() -> None:
         logits = processor(head, states)
         torch.cuda.synchronize()
         peak = torch.cuda.max_memory_allocated() - before
-        # A piece of the vocabulary is enough for the error.
+        # A part of the vocabulary is enough to measure the error.
         some = slice(0, 4096)
         expected = states.cpu().double() @ head.weight[some].cpu().double().T
     result = {

@@ -1,4 +1,4 @@
-"""What has to refuse to start, each tried with vLLM's own configuration and loader.
+"""Tries what has to refuse to start, with vLLM's own configuration and loader.
 
 Not a scenario of its own: ``heads.py`` runs it. The result of a try is the message of the error,
 or None where vLLM went on.
@@ -17,7 +17,7 @@ from tests.support import vllm_internals
 from tests.support.fp32_lm_head.tiny_models import LLAMA, MULTIMODAL
 
 SWITCH = "NRL_VLLM_FP32_LM_HEAD"
-# Everything quantized, the head too.
+# Everything is quantized, the head too.
 QUANTIZED = {
     "quant_method": "modelopt",
     "quantization": {"quant_algo": "FP8", "exclude_modules": []},
@@ -57,7 +57,7 @@ def run(configuration: Callable[..., Any]) -> dict[str, str | None]:
     text = {**MULTIMODAL["text_config"], "head_dtype": "bfloat16"}
     nested = {**MULTIMODAL, "text_config": text}
     results["nested"] = attempt("1", lambda: configuration(nested))
-    # A platform is the process's own; this one claims what a platform without fp32 would.
+    # A process has one platform; this one claims to be without fp32.
     without = [dtype for dtype in platform.supported_dtypes if dtype != torch.float32]
     with mock.patch.object(type(platform), "supported_dtypes", without):
         results["platform"] = attempt("1", lambda: configuration(LLAMA))

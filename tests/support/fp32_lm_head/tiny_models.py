@@ -7,7 +7,7 @@ from pathlib import Path
 
 VOCAB = 1024
 HIDDEN = 256
-# Spreads the logits as those of a trained head: standard deviation about 3.
+# Gives logits the spread of a trained head's: a standard deviation of about 3.
 HEAD_STD = 0.2
 
 LLAMA = {
@@ -25,7 +25,7 @@ LLAMA = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": False,
 }
-# Its language model is built from `text_config`, as that of most multimodal models is.
+# Its language model is built from `text_config`, as in most multimodal models.
 MULTIMODAL = {
     "architectures": ["PaliGemmaForConditionalGeneration"],
     "model_type": "paligemma",

@@ -1,6 +1,6 @@
 """A directory with a tiny Nemotron VL model: config and tokenizer, no weights.
 
-The vision tower is vit_small, the smallest that vLLM knows by name, in all its 12 layers.
+The vision tower is vit_small, the smallest that vLLM knows by name, with all of its 12 layers.
 """
 
 from __future__ import annotations

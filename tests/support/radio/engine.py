@@ -93,7 +93,7 @@ class Weights:
         if projector:
             names = [f"{name}.weight" for name in PROJECTORS[fmt]]
             result += list(zip(names, self.projector, strict=True))
-        # In the middle of the stream, apart: they end up in different batches.
+        # In the middle of the stream, and far apart, so that they are in different batches.
         for index, name in enumerate(norm):
             result.insert(5 + 20 * index, (f"{NORM[fmt]}.{name}", self.norm[name]))
         return result
@@ -140,7 +140,7 @@ def oracle_features(oracle, weights, given, *, norm=True):
         layer.weight.copy_(value)
     final = torch.nn.LayerNorm(reference.HIDDEN, eps=1e-6, device=DEVICE)
     final.load_state_dict(weights.norm)
-    # In fp32, as the trainer computes it; the model's own is bf16.
+    # The trainer's norm is in fp32; that of transformers' model is in bf16.
     oracle.vision_final_layernorm = Fp32(final) if norm else None
     captured = []
     hook = layers.register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0]))
@@ -153,7 +153,7 @@ def oracle_features(oracle, weights, given, *, norm=True):
             result[name] = torch.cat(oracle.get_image_features(pixels, grid).pooler_output)
         else:
             side = pixels.shape[-1] // reference.PATCH
-            # Cut as vLLM does, since a matrix product of another size may round differently.
+            # Cut as in vLLM, because a matrix product of another size may round differently.
             parts = pixels.split(128)
             images = map(reference.tubelets, parts) if name in VIDEOS else parts
             result[name] = torch.cat(
@@ -306,7 +306,7 @@ def refits():
         engine.direct([(f"{NORM['transformers']}.{leaf}", first.norm[leaf])])
         judge(f"direct, norm's {leaf}", first, norm=leaf == "bias")
 
-    # With the other defects set right by hand, what is left is the norm's.
+    # The script corrects the other patches' defects, so that only the norm's is left.
     engine.direct(second.pairs("legacy"))
     with torch.no_grad():
         for index, layer in enumerate(model.vision_model.model.encoder.layers):
@@ -316,7 +316,7 @@ def refits():
     for norm in (True, False):
         judge(f"only the norm's defect, norm={norm}", second, norm=norm)
 
-    # The formats' differences are the tower scenario's; here each is one more trainer's step.
+    # The tower scenario tests each format; here each is one more step of a trainer.
     for way, fmt, weights in STEPS:
         batches = getattr(engine, way)(weights.pairs(fmt))
         large = (way, fmt) in (("direct", "legacy"), ("transfer", "remote"))

@@ -73,7 +73,7 @@ def run(rank, device, scratch):
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
-        # What vLLM's CPU worker names the ranks' shared memory by.
+        # vLLM's CPU worker names the ranks' shared memory by it.
         os.environ["VLLM_DIST_IDENT"] = Path(scratch).name
         torch.multiprocessing.spawn(run, (arguments["device"], scratch), WORLD)
         results = [json.loads(Path(scratch, f"{rank}.json").read_text()) for rank in range(WORLD)]

@@ -1,6 +1,6 @@
 """transformers' RADIO as the oracle, and its weights under the names of every format.
 
-The name tables here are written down from the formats' sources, independently of the overlay's.
+The tables of names come from the sources of the formats, not from the overlay's table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_IMAGE = 128
 CLASS_TOKENS, REGISTERS = 3, 7
 FORMATS = ("legacy", "remote", "transformers", "hybrid")
 
-# What vLLM takes for the same model, beside the timm name.
+# vLLM's arguments for the same model, beside the timm name.
 ARGS = {
     "cpe_max_size": MAX_IMAGE,
     "register_multiple": CLASS_TOKENS + REGISTERS,
@@ -112,7 +112,7 @@ def fused(state):
 
 
 def stream(state, fmt, scale="{}"):
-    """The weights as a list of pairs in a format, with the buffers that vLLM goes without.
+    """The weights as a list of pairs in a format, with the buffers that vLLM does not use.
 
     ``scale`` is the spelling of a legacy LayerScale: ``{}.gamma`` for ``ls1.gamma``.
     """

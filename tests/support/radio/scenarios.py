@@ -1,4 +1,4 @@
-"""What the tests of the three RADIO patches share: the scenarios, each run once, and their keys."""
+"""What the tests of the three RADIO patches share: the scenarios, and the keys of their results."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ STEPS = (
 )
 PARAMETERS = 32  # of the two-layer tower
 
-# Greatest difference from transformers behind the bf16 projector, whose two matrix products round
-# differently: features are of scale 4 to 7, and up to 32. What a wrong weight does is more than 1.
+# The largest difference from transformers behind the bf16 projector, whose two matrix products
+# round differently. Features are of scale 4 to 7, and up to 32. A wrong weight makes more than 1.
 ROUNDING = 0.5
 WRONG = 1.0
 

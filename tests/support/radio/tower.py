@@ -20,7 +20,7 @@ arguments = json.loads(sys.argv[1])
 DEVICE = arguments["device"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-# Before vLLM's first import of its own: nothing of it is there yet.
+# The first import of vLLM.
 config = vllm_tower.start(DEVICE)
 log = vllm_tower.Log()
 
@@ -38,7 +38,7 @@ def oracle_features(state, dtype):
         theirs = reference.tower(vllm_tower.LAYERS, 0)
         theirs.load_state_dict({**theirs.state_dict(), **state})
         theirs = theirs.to(DEVICE, dtype)
-        # With the state, so that no other gets its id.
+        # Kept with the state, so that no other object gets its id.
         answer = reference.features(theirs, reference.inputs(DEVICE, dtype)), state
         _answers[id(state), dtype] = answer
     return _answers[id(state), dtype][0]

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 PLATFORM = HERE / "vllm_platform"
 EXECUTORS = HERE / "executors.py"
 
-# For every process that starts, joins or uses a cluster; HOME has to be its own as well.
+# For every process that starts, joins or uses a cluster. It also needs a HOME of its own.
 ENVIRONMENT = {
     "PYTHONPATH": str(PLATFORM),
     "RAY_AUTH_MODE": "disabled",
@@ -25,7 +25,7 @@ ENVIRONMENT = {
     "VLLM_PLUGINS": "ray_platform,vllm_nemo",
 }
 
-# What the scenario executors.py is to do, by name.
+# The cases of the scenario executors.py, by name.
 CASES: dict[str, dict[str, Any]] = {
     "v1 unset": {"executor": 1},
     "v1 value": {"executor": 1, "python": "WRAPPER", "switches": True},
@@ -58,7 +58,7 @@ def workers(vllm_env: Environment, *, overlay: bool) -> dict[str, Any]:
         overlay=overlay,
         env={
             **ENVIRONMENT,
-            # Ray keeps to the loopback address, as where it knows no clusters.
+            # Makes Ray use the loopback address, as on systems where it has no clusters.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_PORT": str(workers_band(vllm_env)),

@@ -1,4 +1,4 @@
-"""What the workers of both Ray executors are started with, by a real Ray on one node.
+"""Scenario: how both Ray executors start a worker, with a real Ray on one node.
 
 The executors run their own code; in the place of vLLM's worker, an actor that imports no vLLM
 tells how its process was started. Argument: ``cases``, a list of objects with ``executor`` (1 or
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-# Ray writes a token there that later clusters of the user would ask for.
+# Ray writes a token there, and later clusters of the user would ask for it.
 os.environ["HOME"] = str(Path.cwd())
 import ray
 
@@ -47,7 +47,7 @@ class Worker:
         return None
 
     def tell(self):
-        # The environment that the process was started with, not what was added to it since.
+        # The environment that the process was started with, without later additions.
         started = Path("/proc/self/environ").read_bytes().decode().split("\0")
         connections = psutil.Process().net_connections(kind="tcp")
         return {

@@ -1,7 +1,7 @@
 """Scenario: routed experts of a tiny quantized MoE, before and after a refit, against transformers.
 
 Arguments: ``family`` and ``form`` as in ``quantized_models.py``; ``engine``: arguments of ``LLM``.
-The engine is a process of its own, as it is for users.
+The environment says whether the engine is a process of its own, as it is for users.
 
 Result: ``kernels``, the classes of the MoE kernels that the engine holds, and for ``before`` and
 ``after``, with other prompts each, one entry a prompt: ``experts`` as the engine returns them,
@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NEW_TOKENS = 8
-# Longer than any step that is captured in a CUDA graph, and shorter.
+# Longer and shorter than the steps that are captured in CUDA graphs.
 LENGTHS = (41, 17, 5, 1)
 
 
@@ -71,7 +71,7 @@ def main() -> None:
         asked = prompts(seed)
         outputs = llm.generate([{"prompt_token_ids": p} for p in asked], sampling, use_tqdm=False)
         answers = [output.outputs[0] for output in outputs]
-        # The last token was never an input.
+        # The last token was no input.
         sequences[model] = [
             [*p, *answer.token_ids[:-1]] for p, answer in zip(asked, answers, strict=True)
         ]

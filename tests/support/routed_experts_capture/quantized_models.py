@@ -130,7 +130,7 @@ def initialize(model: torch.nn.Module, family: Any, generator: torch.Generator) 
         elif ".experts." in name:
             parameter.zero_()  # written by `write`
         elif parameter.ndim == 2:
-            # What adds to the residual: attention, dense MLPs, shared experts.
+            # Small where it is added to the residual: attention, dense MLPs, shared experts.
             scale = 0.1 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
             parameter.copy_(normal(parameter.shape, scale * parameter.shape[1] ** -0.5))
         else:
@@ -197,7 +197,7 @@ def nvfp4(
                 weight = codes((outside, inside // 2), generator)
                 scale = torch.rand(outside, inside // 16, generator=generator) * 64 + 32
                 scale = scale.to(torch.float8_e4m3fn)
-                # One a tensor: gate and up have to have the same.
+                # One for each tensor; gate and up must have the same.
                 whole = torch.tensor(2.0**-15 if down else 2.0**-12)
                 packed[f"{prefix}{name}.weight"] = weight
                 packed[f"{prefix}{name}.weight_scale"] = scale

@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 QUANTIZED = Path(__file__).parent / "quantized.py"
 
-# An engine that refuses ends where it was started: as a process of its own, which vLLM forks, it
-# may hang when it ends, in what the fork left of ZeroMQ.
+# For an engine that refuses to start. In a process of its own, which vLLM forks, it may hang when
+# it ends, because the fork leaves ZeroMQ in a bad state.
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
-# Model: its family, the form of its experts, and how many MoE layers it has.
+# For each model: its family, the form of its experts, and how many MoE layers it has.
 MODELS = {
     "gpt-oss": ("gpt-oss", "mxfp4", 3),
     "glm": ("glm", "bf16", 2),
     "glm in NVFP4": ("glm", "nvfp4", 2),
 }
 
-# Of the scores that experts are chosen by; rounding to bf16 moves them by some hundredths.
+# The least margin between the scores of experts; rounding to bf16 moves them by some hundredths.
 MARGIN = 0.3
 
 

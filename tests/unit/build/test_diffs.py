@@ -357,6 +357,25 @@ def test_all_outside_the_hunks_stays_byte_for_byte(
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "body", "same"),
+    [
+        ("@@ -9,3 +9,4 @@", HUNK, True),
+        ("@@ -1,3 +1,4 @@", HUNK, False),
+        ("@@ -2,3 +2,4 @@", HUNK.replace("+added", "+other"), False),
+        ("@@ -2,3 +2,3 @@", HUNK.replace(" two", "-two"), False),
+        ("@@ -2,2 +2,3 @@", HUNK.replace(" four\n", ""), False),
+        ("@@ -2,3 +2,4 @@", HUNK + HUNK, False),
+    ],
+)
+def test_a_change_is_the_same_wherever_but_at_the_files_begin_or_end(
+    header: str, body: str, same: bool
+) -> None:
+    other = parse_one(HEAD + header + body.removeprefix("@@ -2,3 +2,4 @@"))
+    assert parse_one(HEAD + HUNK).same_change(other) is same
+    assert other.same_change(parse_one(HEAD + HUNK)) is same
+
+
 # Writing.
 
 # Few different lines, so that most contexts are ambiguous at first.

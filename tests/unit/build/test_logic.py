@@ -190,3 +190,22 @@ def test_lint_lock_and_build_refuse_it(
         assert message in capsys.readouterr().err
     with pytest.raises(BuildError, match=message):
         build.identify(project, build.Settings("0.29.0"))
+
+
+def test_a_diff_that_is_longer_than_a_hook_gives_its_reason(tmp_path: Path) -> None:
+    hook = ["from vllm_nemo.patches.one import call", *(f"call({n})" for n in range(9))]
+    load(queue(tmp_path / "hook", hook))
+    (fault,) = faults(queue(tmp_path / "logic", [*hook, "call(9)"]))
+    assert fault.startswith(f"{DIFF}: adds 11 lines to {FILE}; a hook adds 10 at most: ")
+
+    def explain(root: Path) -> None:
+        toml = root / HOME / "patch.toml"
+        toml.write_text('logic = "It changes who calls whom."\n' + toml.read_text())
+
+    explain(tmp_path / "logic")
+    (patch,) = load(tmp_path / "logic").patches
+    assert patch.logic == "It changes who calls whom."
+    explain(tmp_path / "hook")
+    assert faults(tmp_path / "hook") == [
+        f"{HOME}patch.toml: logic: is not needed: no diff adds more than 10 lines to a file"
+    ]

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from build_hooks import assemble, base, diff, port, queue
+from build_hooks.bases.wheel import from_wheel
+from build_hooks.diffs.reader import parse
 from build_hooks.errors import BuildError, ConflictError
+from build_hooks.shared import outcomes
+from build_hooks.upkeep.port import Carried, port
+from build_hooks.upkeep.refresh import refresh
 from tests.support import stand_in
 
 if TYPE_CHECKING:
-    from tests.support.project import Project
+    from build_hooks.bases.base import Base
+    from tests.support.project import Small
 
 NEW = "0.30.0"
 TWIN = """
@@ -27,100 +32,93 @@ class Other:
 MODELS = stand_in.sources("0.29.0")["vllm/models.py"]
 
 
-def release(project: Project, name: str = NEW, **changes: str) -> base.Base:
-    """Give a new release: 0.29.0 with changes; an empty text takes a module away."""
-    files = stand_in.sources("0.29.0") | {f"vllm/{k}.py": v for k, v in changes.items()}
-    files = {path: text for path, text in files.items() if text or path == "vllm/__init__.py"}
-    wheel = stand_in.write_wheel(project.root / "new", name, files=files)
-    return base.from_wheel(wheel)
+def release(project: Small, name: str = NEW, **changes: str | None) -> Base:
+    """Give a new release: 0.29.0 with changes."""
+    files = stand_in.sources("0.29.0", **changes)
+    return from_wheel(stand_in.write_wheel(project.root / "new", name, files=files))
 
 
-def stock(project: Project, name: str = "0.29.0") -> base.Base:
-    return base.from_wheel(project.wheels / f"vllm-{name}-py3-none-any.whl")
-
-
-def carry(project: Project, new: base.Base) -> dict[str, port.Carried]:
-    loaded = queue.load(project.overlay)
-    carried = port.port(
-        loaded, stock(project), new, project.overlay / "patches", project.root / "scratch"
-    )
+def carry(project: Small, new: Base) -> dict[str, Carried]:
+    carried = port(project.load(), project.open(), new, project.root / "scratch")
     return {entry.patch: entry for entry in carried}
 
 
-def outcomes(carried: dict[str, port.Carried]) -> list[str]:
+def told(carried: dict[str, Carried]) -> list[str]:
     return [entry.outcome for entry in carried.values()]
 
 
-def support(project: Project) -> queue.Queue:
-    """Add the new release to the series; return the queue, which must be sound."""
-    project.add_release(NEW)
-    return queue.load(project.overlay)
+def refreshed(
+    project: Small, patch: str, base: Base | None = None, tree: Path | None = None
+) -> str:
+    queue = project.load()
+    (chosen,) = [known for known in queue.patches if known.id == patch]
+    return refresh(queue, chosen, base or project.open(), tree)
 
 
-def variant(project: Project, name: str) -> Path:
-    return project.overlay / "patches" / name / f"{NEW}.patch"
-
-
-def test_what_applies_is_left_as_it_is(project: Project) -> None:
+def test_what_applies_is_left_as_it_is(project: Small) -> None:
     carried = carry(project, release(project))
-    assert outcomes(carried) == [port.APPLIES, port.APPLIES, port.NOT_NEEDED]
+    assert told(carried) == [outcomes.APPLIED, outcomes.APPLIED, outcomes.NOT_NEEDED]
     assert carried["head"].remark == "Upstream returns a float."
-    assert not variant(project, "sqrt").exists()
+    assert not project.variant("sqrt", NEW).exists()
 
 
-def test_a_clean_merge_is_written_as_a_variant(project: Project) -> None:
+def test_a_clean_merge_is_written_as_a_variant(project: Small) -> None:
     """Upstream repeats what the hunk looks for, which strict applying cannot place."""
     new = release(project, models=MODELS + TWIN)
-    before = {p: p.read_bytes() for p in project.overlay.rglob("*.patch")}
+    before = {p: p.read_bytes() for p in project.queue.rglob("*.patch")}
     carried = carry(project, new)
-    assert outcomes(carried) == [port.APPLIES, port.PORTED, port.NOT_NEEDED]
+    assert told(carried) == [outcomes.APPLIED, outcomes.PORTED, outcomes.NOT_NEEDED]
     assert carried["scale"].remark == f"wrote {NEW}.patch; review it, then lock"
-    made = assemble.assemble(support(project), new)
+    project.add_release(NEW)
+    made = project.assemble(new)
     assert [outcome.outcome for outcome in made.outcomes] == ["applied", "applied", "not-needed"]
     (models,) = [module for module in made.modules if module.path == "vllm/models.py"]
     assert models.served.count(b"return FACTOR * x") == 1
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_a_conflict_leaves_markers_and_refresh_takes_the_resolved_tree(project: Project) -> None:
+def test_a_conflict_leaves_markers_and_refresh_takes_the_resolved_tree(project: Small) -> None:
     new = release(project, models=MODELS.replace("return 2 * x", "return x + x"))
     carried = carry(project, new)
-    assert outcomes(carried) == [port.APPLIES, port.MERGED, port.NOT_NEEDED]
+    assert told(carried) == [outcomes.APPLIED, outcomes.CONFLICT, outcomes.NOT_NEEDED]
     tree = project.root / "scratch" / "scale"
     assert carried["scale"].remark == (
-        f"resolve the markers below {tree}, then run: "
+        f"resolve the markers below {tree}, then run:\n"
         f"python -m build_hooks refresh scale --release {NEW} --tree {tree}"
     )
-    assert not variant(project, "scale").exists()
+    assert not project.variant("scale", NEW).exists()
     file = tree / "vllm" / "models.py"
     text = file.read_text()
     for mark in ("<<<<<<< new release", "||||||| old release", "=======", ">>>>>>> patch"):
         assert f"\n{mark}" in text
-    loaded = support(project)
+    project.add_release(NEW)
     with pytest.raises(BuildError, match=r"unresolved conflict markers in vllm/models\.py"):
-        port.refresh(loaded, loaded.patches[1], new, tree)
+        refreshed(project, "scale", new, tree)
 
     ours, rest = text.split("<<<<<<< new release\n")[0], text.split(">>>>>>> patch\n")[1]
     file.write_text(
         f"{ours}        from vllm.scaling import FACTOR\n\n        return FACTOR * x\n{rest}"
     )
-    variant(project, "scale").write_text(port.refresh(loaded, loaded.patches[1], new, tree))
-    made = assemble.assemble(queue.load(project.overlay), new)
-    assert made.outcomes[1].variant is not None
-    assert made.outcomes[1].variant.release == Version(NEW)
+    project.variant("scale", NEW).write_text(refreshed(project, "scale", new, tree))
+    made = project.assemble(new)
+    assert made.outcomes[1].diff is not None
+    assert made.outcomes[1].diff.variants == {
+        "vllm/models.py": Version(NEW),
+        "vllm/scaling.py": Version("0.25.0"),
+    }
     (models,) = [module for module in made.modules if module.path == "vllm/models.py"]
     assert b"return FACTOR * x" in models.served
     assert b"x + x" not in models.served
 
 
-def test_what_an_earlier_run_left_is_taken_away(project: Project) -> None:
+def test_what_an_earlier_run_left_is_taken_away(project: Small) -> None:
     stale = project.root / "scratch" / "scale" / "vllm" / "stale.py"
     stand_in.write(stale.parent, {"stale.py": ""})
     carry(project, release(project, models=MODELS.replace("return 2 * x", "return x + x")))
     assert not stale.exists()
 
 
-def test_upstream_has_it(project: Project) -> None:
+def test_upstream_has_it(project: Small) -> None:
     engine = stand_in.sources("0.29.0")["vllm/engine/__init__.py"]
     new = release(
         project,
@@ -128,44 +126,67 @@ def test_upstream_has_it(project: Project) -> None:
         **{"engine/__init__": engine.replace("(x):\n", "(x):\n    x = float(x)\n", 1)},
     )
     carried = carry(project, new)
-    assert outcomes(carried) == [port.UPSTREAM, port.APPLIES, port.NOT_NEEDED]
+    assert told(carried) == [outcomes.UPSTREAM, outcomes.APPLIED, outcomes.NOT_NEEDED]
     assert carried["sqrt"].remark == "end the patch: narrow `vllm`, give the reason"
-    assert not variant(project, "sqrt").exists()
+    assert not project.variant("sqrt", NEW).exists()
 
 
-def test_a_file_that_upstream_has_brought_is_no_conflict(project: Project) -> None:
+def test_a_file_that_upstream_has_brought_is_to_be_ended(project: Small) -> None:
     """Half of the patch is upstream: the variant is what is left of it."""
-    carried = carry(project, release(project, scaling="FACTOR = 3\n"))
-    assert outcomes(carried) == [port.APPLIES, port.PORTED, port.NOT_NEEDED]
-    (file,) = diff.parse(variant(project, "scale").read_bytes())
+    new = release(project, models=MODELS + TWIN, scaling="FACTOR = 3\n")
+    carried = carry(project, new)
+    assert told(carried) == [outcomes.APPLIED, outcomes.UPSTREAM, outcomes.NOT_NEEDED]
+    assert carried["scale"].remark == (
+        f"{NEW} has what it does to vllm/scaling.py: add below [ends] in its patch.toml: "
+        f'"vllm/scaling.py" = "{NEW}"; wrote {NEW}.patch; review it, then lock'
+    )
+    (file,) = parse(project.variant("scale", NEW).read_bytes())
     assert (file.path, file.added) == ("vllm/models.py", False)
+    # What is said is what helps.
+    project.add_release(NEW)
+    diffs = {r: project.variant("scale", r).read_text() for r in ("0.25.0", "0.29.0", NEW)}
+    fields = {**stand_in.FIELDS["scale"], "ends": {"vllm/scaling.py": NEW}}
+    stand_in.write_patch(project.queue, "scale", diffs, **fields)
+    made = project.assemble(new)
+    assert [module.path for module in made.modules if "scale" in module.patches] == [
+        "vllm/models.py"
+    ]
 
 
-def test_a_file_that_the_patch_adds_is_no_conflict(project: Project) -> None:
-    carry(project, release(project, models=MODELS + TWIN))
-    text = variant(project, "scale").read_text()
-    assert "--- /dev/null\n+++ b/vllm/scaling.py\n" in text
+def test_a_file_that_only_has_to_be_ended_gets_no_variant(project: Small) -> None:
+    carried = carry(project, release(project, scaling="FACTOR = 3\n"))
+    assert carried["scale"].outcome == outcomes.UPSTREAM
+    assert carried["scale"].remark.endswith(f'"vllm/scaling.py" = "{NEW}"')
+    assert not project.variant("scale", NEW).exists()
 
 
-def test_a_module_that_has_moved_is_a_conflict(project: Project) -> None:
-    carried = carry(project, release(project, **{"engine/__init__": ""}))
-    assert carried["sqrt"].outcome == port.MERGED
+def test_a_patch_that_the_old_release_does_not_need_has_nothing_to_merge(project: Small) -> None:
+    new = release(project, models="pass\n")
+    fields = {**stand_in.FIELDS["head"], "vllm": "!=0.29.0"}
+    stand_in.write_patch(project.queue, "head", stand_in.PATCHES["head"], **fields)
+    carried = carry(project, new)
+    assert carried["head"].outcome == outcomes.CONFLICT
+    assert carried["head"].remark == (
+        "0.29.0 does not need it, so there is nothing to merge: write its diff"
+    )
+
+
+def test_a_module_that_has_moved_is_a_conflict(project: Small) -> None:
+    carried = carry(project, release(project, **{"engine/__init__": None}))
+    assert carried["sqrt"].outcome == outcomes.CONFLICT
     assert f"{NEW} has no vllm/engine/__init__.py; resolve" in carried["sqrt"].remark
     tree = project.root / "scratch" / "sqrt"
     assert "<<<<<<< new release" in (tree / "vllm" / "engine" / "__init__.py").read_text()
-    loaded = support(project)
     with pytest.raises(BuildError, match="unresolved conflict markers in vllm/engine/__init__"):
-        port.refresh(loaded, loaded.patches[0], stock(project), tree)
+        refreshed(project, "sqrt", tree=tree)
 
 
-def test_a_queue_that_does_not_apply_to_the_old_release_is_refused(project: Project) -> None:
-    loaded = queue.load(project.overlay)
-    old = release(project, models="pass\n")
+def test_a_queue_that_does_not_apply_to_the_old_release_is_refused(project: Small) -> None:
     with pytest.raises(ConflictError, match="sqrt"):
-        port.port(loaded, old, stock(project), project.overlay / "patches", project.root)
+        port(project.load(), project.broken(), project.open(), project.root)
 
 
-def test_no_git_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_git_is_told(project: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(project.root))
     with pytest.raises(BuildError, match="git, which is not on the PATH"):
         carry(project, release(project, models="pass\n"))
@@ -174,12 +195,7 @@ def test_no_git_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
 # Writing afresh.
 
 
-def refresh(project: Project, index: int, tree: Path | None = None, name: str = "0.29.0") -> str:
-    loaded = queue.load(project.overlay)
-    return port.refresh(loaded, loaded.patches[index], stock(project, name), tree)
-
-
-def test_refresh_gives_exact_lines_and_least_context(project: Project) -> None:
+def test_refresh_gives_exact_lines_and_least_context(project: Small) -> None:
     wide = """\
 --- a/vllm/models.py
 +++ b/vllm/models.py
@@ -191,37 +207,47 @@ def test_refresh_gives_exact_lines_and_least_context(project: Project) -> None:
 +        return math.sqrt(abs(x))
 \x20
      def scale(self, x):
-         # Twice.
+         # Doubles.
          return 2 * x
 \x20
 """
-    stand_in.write_patch(project.overlay, "sqrt", {"0.25.0": wide})
-    text = refresh(project, 0)
+    stand_in.write_patch(project.queue, "sqrt", {"0.25.0": wide})
+    text = refreshed(project, "sqrt", project.open("0.25.0"))
     assert text == (
-        "--- a/vllm/models.py\n+++ b/vllm/models.py\n@@ -10,3 +10,3 @@\n"
+        "--- a/vllm/models.py\n+++ b/vllm/models.py\n@@ -6,3 +6,3 @@\n"
         "     def forward(self, x):\n"
         "-        return math.sqrt(x)\n"
         "+        return math.sqrt(abs(x))\n"
         " \n"
     )
-    stand_in.write_patch(project.overlay, "sqrt", {"0.25.0": text})
-    assert refresh(project, 0) == text
+    stand_in.write_patch(project.queue, "sqrt", {"0.25.0": text})
+    assert refreshed(project, "sqrt", project.open("0.25.0")) == text
 
 
-@pytest.mark.parametrize("index", range(3))
-def test_refresh_leaves_least_diffs_as_they_are(project: Project, index: int) -> None:
-    loaded = queue.load(project.overlay)
-    for written in loaded.patches[index].variants:
-        text = port.refresh(
-            loaded, loaded.patches[index], stock(project, str(written.release)), None
-        )
-        assert sorted(diff.parse(text.encode()), key=str) == sorted(written.files, key=str)
+def test_refresh_leaves_least_diffs_as_they_are_and_says_nothing_twice(project: Small) -> None:
+    for patch in project.load().patches:
+        written = {variant.release: variant.files for variant in patch.variants}
+        for release in stand_in.RELEASES:
+            if not patch.needed(Version(release)):
+                continue
+            files = written.get(Version(release), ())
+            text = refreshed(project, patch.id, project.open(release))
+            assert {f.path: f.text.decode() for f in files} == {
+                f.path: f.text.decode() for f in (parse(text.encode()) if text else ())
+            }
 
 
-def test_refresh_sees_the_patches_before(project: Project) -> None:
-    tree = stand_in.write(project.root / "tree", {"vllm/scaling.py": "FACTOR = 4\n"})
-    loaded = queue.load(project.overlay)
-    text = port.refresh(loaded, loaded.patches[2], stock(project, "0.26.0"), tree)
+def test_refresh_sees_the_patches_before(project: Small) -> None:
+    tree = stand_in.write(
+        project.root / "tree",
+        {
+            "vllm/scaling.py": "FACTOR = 4\n",
+            "vllm/models.py": project.assemble(project.open("0.26.0"))
+            .modules[1]
+            .served.partition(b"\n# Changed by vllm-nemo")[0],
+        },
+    )
+    text = refreshed(project, "head", project.open("0.26.0"), tree)
     assert text == (
         "--- a/vllm/scaling.py\n+++ b/vllm/scaling.py\n@@ -1,1 +1,1 @@\n-FACTOR = 3\n+FACTOR = 4\n"
     )
@@ -235,37 +261,35 @@ def test_refresh_sees_the_patches_before(project: Project) -> None:
         ({"vllm/engine/__init__.py": "A = 1 \n"}, "an added line ends in white space"),
         ({"vllm/engine/__init__.py": b"A = '\xff'\n"}, "is not UTF-8"),
         ({"vllm/data.py": "A = 1\r\n"}, "has a carriage return"),
+        ({"vllm/models.py": MODELS}, r"sqrt changes nothing in vLLM 0\.29\.0"),
+        (
+            {"vllm/models.py": MODELS + "A = 1\n"},
+            r'add below \[ends\] in its patch.toml: "vllm/engine/__init__.py" = "0\.29\.0", then',
+        ),
+        (
+            {"vllm/models.py": MODELS, "vllm/engine/__init__.py": "A = 1\n"},
+            r'add below \[ends\] in its patch.toml: "vllm/models.py" = "0\.29\.0", then run this',
+        ),
     ],
 )
 def test_refresh_refuses_a_tree_that_gives_no_diff(
-    project: Project, files: dict[str, str | bytes], message: str
+    project: Small, files: dict[str, str | bytes], message: str
 ) -> None:
     tree = project.root / "tree"
     tree.mkdir()
     with pytest.raises(BuildError, match=message):
-        refresh(project, 0, stand_in.write(tree, files))
+        refreshed(project, "sqrt", tree=stand_in.write(tree, files))
 
 
-def test_refresh_of_no_change_is_refused(project: Project) -> None:
-    tree = stand_in.write(project.root / "tree", {"vllm/models.py": MODELS})
-    with pytest.raises(BuildError, match=r"sqrt changes nothing in vLLM 0\.29\.0"):
-        refresh(project, 0, tree)
-
-
-def test_refresh_needs_the_patches_before(project: Project) -> None:
-    broken = base.from_directory(project.directory("broken", "0.29.0", models="pass\n"))
-    loaded = queue.load(project.overlay)
+def test_refresh_needs_the_patches_before(project: Small) -> None:
     with pytest.raises(ConflictError, match="Mend the earlier patches first"):
-        port.refresh(loaded, loaded.patches[1], broken, None)
+        refreshed(project, "scale", project.broken())
     with pytest.raises(ConflictError, match="sqrt"):
-        port.refresh(loaded, loaded.patches[0], broken, None)
+        refreshed(project, "sqrt", project.broken())
 
 
-def test_refresh_needs_a_variant(project: Project) -> None:
+def test_refresh_needs_a_variant(project: Small) -> None:
     older = release(project, "0.24.0")
-    loaded = queue.load(project.overlay)
-    fields = stand_in.FIELDS["sqrt"] | {"vllm": ">=0.20"}
-    stand_in.write_patch(project.overlay, "sqrt", stand_in.PATCHES["sqrt"], **fields)
-    loaded = queue.load(project.overlay)
+    stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], vllm=">=0.20")
     with pytest.raises(BuildError, match=r"sqrt has no variant for vLLM 0\.24\.0"):
-        port.refresh(loaded, loaded.patches[0], older, None)
+        refreshed(project, "sqrt", older)

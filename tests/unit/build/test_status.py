@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from build_hooks import base, queue, status
+from build_hooks.bases.directory import from_directory
+from build_hooks.upkeep import status
 from tests.support import stand_in
 
 if TYPE_CHECKING:
-    from tests.support.project import Project
+    from tests.support.project import Small
 
 
 def outcomes(cells: list[status.Cell]) -> dict[str, list[str]]:
@@ -27,8 +28,8 @@ GOOD = {
 }
 
 
-def test_the_table_comes_from_the_locks(project: Project) -> None:
-    cells = status.from_locks(queue.load(project.overlay))
+def test_the_table_comes_from_the_locks(project: Small) -> None:
+    cells = status.from_locks(project.load())
     assert outcomes(cells) == GOOD
     assert status.good(cells)
     assert status.as_text(cells) == (
@@ -38,8 +39,8 @@ def test_the_table_comes_from_the_locks(project: Project) -> None:
         "scale  applied  applied  applied\n"
         "head   applied  applied  not-needed\n"
         "\n"
-        "head on 0.29.0: Upstream returns a float.\n"
         "scale on 0.29.0: Read the new comment.\n"
+        "head on 0.29.0: Upstream returns a float.\n"
     )
     assert status.as_markdown(cells) == (
         "| patch | 0.25.0 | 0.26.0 | 0.29.0 |\n"
@@ -48,8 +49,8 @@ def test_the_table_comes_from_the_locks(project: Project) -> None:
         "| scale | applied | applied | applied |\n"
         "| head | applied | applied | not-needed |\n"
         "\n"
-        "- head on 0.29.0: Upstream returns a float.\n"
         "- scale on 0.29.0: Read the new comment.\n"
+        "- head on 0.29.0: Upstream returns a float.\n"
     )
     assert status.as_json(cells)[0] == {
         "patch": "sqrt",
@@ -59,45 +60,58 @@ def test_the_table_comes_from_the_locks(project: Project) -> None:
     }
 
 
-def test_a_missing_lock_is_told(project: Project) -> None:
-    (project.overlay / "locks" / "0.26.0.json").unlink()
-    cells = status.from_locks(queue.load(project.overlay))
+def test_a_missing_lock_is_told(project: Small) -> None:
+    (project.queue / "locks" / "0.26.0.json").unlink()
+    cells = status.from_locks(project.load())
     assert outcomes(cells)["sqrt"] == ["applied", "unlocked", "applied"]
     assert not status.good(cells)
     assert "sqrt on 0.26.0: lock 0.26.0 is missing" in status.as_text(cells)
 
 
 @pytest.mark.parametrize("name", ["0.25.0", "0.29.0"])
-def test_a_changed_diff_is_stale_where_it_is_used(project: Project, name: str) -> None:
-    file = project.overlay / "patches" / "scale" / f"{name}.patch"
-    file.write_text(file.read_text().replace("FACTOR = 3", "FACTOR = 4"))
-    cells = status.from_locks(queue.load(project.overlay))
+def test_a_changed_diff_is_stale_where_it_is_used(project: Small, name: str) -> None:
+    project.edit(project.variant("scale", name), "FACTOR * x", "x * FACTOR")
+    cells = status.from_locks(project.load())
     stale = {"0.25.0": ["stale", "stale", "applied"], "0.29.0": ["applied", "applied", "stale"]}
     assert outcomes(cells) == GOOD | {"scale": stale[name]}
     assert not status.good(cells)
     assert "python -m build_hooks lock 0." in status.as_text(cells)
 
 
-def test_a_patch_that_is_new_or_no_longer_needed_is_stale(project: Project) -> None:
-    stand_in.write_series(project.overlay, ["sqrt", "scale", "head", "more"])
-    stand_in.write_patch(project.overlay, "more", stand_in.PATCHES["sqrt"])
+def test_a_patch_that_is_new_or_no_longer_needed_is_stale(project: Small) -> None:
+    stand_in.write_series(project.queue, ["sqrt", "scale", "head", "more"])
+    stand_in.write_patch(project.queue, "more", stand_in.PATCHES["sqrt"])
     fields = {"vllm": "<0.29", "not_needed": {"0.29.0": "Upstream has it."}}
-    stand_in.write_patch(project.overlay, "sqrt", stand_in.PATCHES["sqrt"], **fields)
-    cells = status.from_locks(queue.load(project.overlay))
+    stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], **fields)
+    cells = status.from_locks(project.load())
     assert outcomes(cells) == GOOD | {
         "sqrt": ["applied", "applied", "stale"],
         "more": ["stale", "stale", "stale"],
     }
 
 
-def test_other_bases_are_worked_out(project: Project) -> None:
-    broken = base.from_directory(project.directory("broken", "0.26.0", models="pass\n"))
-    newest = base.from_wheel(project.wheels / "vllm-0.29.0-py3-none-any.whl")
+def test_a_variant_is_stale_in_each_release_that_takes_a_file_from_it(project: Small) -> None:
+    project.edit(project.variant("scale", "0.25.0"), "FACTOR = 3", "FACTOR = 4")
+    assert outcomes(status.from_locks(project.load()))["scale"] == ["stale"] * 3
+
+
+def test_remarks_are_in_the_order_of_patches_and_releases(project: Small) -> None:
+    """However they are worded."""
+    notes = {"0.25.0": "Zebra.", "0.26.0": "As 0.25.0.", "0.29.0": "As 0.25.0."}
+    stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], notes=notes)
+    project.lock(*stand_in.RELEASES)
+    assert status.as_text(status.from_locks(project.load())).splitlines()[-4:-1] == [
+        "sqrt on 0.25.0: Zebra.",
+        "sqrt on 0.26.0, 0.29.0: As 0.25.0.",
+        "scale on 0.29.0: Read the new comment.",
+    ]
+
+
+def test_other_bases_are_worked_out(project: Small) -> None:
     models = stand_in.sources("0.29.0")["vllm/models.py"].replace("# Twice.", "# Two.")
     other = project.directory("other", "0.29.0", models=models, _version="version = '0.31.0'\n")
-    cells = status.against(
-        queue.load(project.overlay), [newest, broken, base.from_directory(other)]
-    )
+    bases = [project.open(), project.broken("0.26.0"), from_directory(other)]
+    cells = status.against(project.load(), bases)
     assert outcomes(cells) == {
         "sqrt": ["applied", "conflict", "applied"],
         "scale": ["applied", "conflict", "conflict"],
@@ -109,9 +123,6 @@ def test_other_bases_are_worked_out(project: Project) -> None:
     assert "scale on 0.31.0: scale (0.29.0.patch): vllm/models.py, hunk 1: not found" in text
 
 
-def test_a_reason_worked_out_is_the_one_that_is_locked(project: Project) -> None:
-    loaded = queue.load(project.overlay)
-    worked_out = status.against(
-        loaded, [base.from_wheel(wheel) for wheel in sorted(project.wheels.iterdir())]
-    )
-    assert sorted(worked_out, key=str) == sorted(status.from_locks(loaded), key=str)
+def test_a_reason_worked_out_is_the_one_that_is_locked(project: Small) -> None:
+    worked_out = status.against(project.load(), map(project.open, stand_in.RELEASES))
+    assert sorted(worked_out, key=str) == sorted(status.from_locks(project.load()), key=str)

@@ -1,4 +1,4 @@
-"""Reading manifest.json: what is accepted, and what a damaged one is told."""
+"""Reading manifest.json: what is accepted, and what the error says of a damaged one."""
 
 from __future__ import annotations
 

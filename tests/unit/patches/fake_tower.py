@@ -1,4 +1,4 @@
-"""A RADIO tower without vLLM and torch, and its weights under every name that they go by.
+"""A RADIO tower without vLLM and torch, and its weights under every name that they have.
 
 A tensor is a tuple, and a parameter remembers what its weight loader was given last.
 """
@@ -33,7 +33,7 @@ class Parameter:
 
 
 class Module:
-    """As much of ``nn.Module`` as is used."""
+    """The part of ``nn.Module`` that is used."""
 
     def __init__(self, **attributes):
         self.__dict__.update(attributes)
@@ -90,7 +90,7 @@ def legacy(index, rest):
 
 
 def spellings(parameter, shard):
-    """Every name that a piece of a parameter goes by."""
+    """Every name of a part of a parameter."""
     if parameter.startswith("model.patch_generator."):
         theirs = {
             "embedder.weight": "patch_projection.weight",

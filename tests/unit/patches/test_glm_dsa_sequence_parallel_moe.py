@@ -91,7 +91,7 @@ def test_gathering_gives_every_token_once(tokens, ranks):
     calls = []
 
     def all_gather(tensor, dim):
-        """Answer for the whole group from what any rank hands in."""
+        """Return what the whole group would, given the shard of any rank."""
         assert len(tensor) == share
         calls.append(dim)
         kind = next(iter(tensor))[0]

@@ -15,7 +15,7 @@ from vllm_nemo.patches.routed_experts_capture import (
 
 
 class Router:
-    """Routes to fixed ids; notes how it was asked. Has no ``select_experts``: not to be called."""
+    """Routes to fixed ids, and records its calls. ``select_experts`` must not be called."""
 
     def __init__(self, capture_fn=None):
         self.capture_fn = capture_fn
@@ -27,7 +27,7 @@ class Router:
 
 
 class Kernel:
-    """A monolithic kernel that says of itself whether it reports its ids."""
+    """A monolithic kernel that does or does not report its ids."""
 
     def __init__(self, *, reports):
         self.reports = reports

@@ -80,7 +80,7 @@ def test_no_candidate_is_beyond_the_last_port(caplog, first):
     environ = {"VLLM_PORT": str(first)}
     found = port_band.queue_ports(environ) + port_band.store_ports(environ)
     assert sorted(found) == list(range(first, 65536))
-    # The store has no port left above 65503, which somebody should know.
+    # Above 65503 no port is left for the store, so there is a warning.
     assert len(caplog.records) == (1 if first > 65535 - 32 else 0)
 
 

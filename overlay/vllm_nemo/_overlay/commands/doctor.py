@@ -83,7 +83,14 @@ def _seconds(text: str) -> float:
 
 
 def report_as_text(report: Report) -> str:
-    """Show what the doctor has found about this interpreter: tables, and a verdict last."""
+    """Show what the doctor has found about this interpreter.
+
+    Args:
+        report: What ``examine`` returns.
+
+    Returns:
+        A table of checks, one of patches, and a verdict as the last line.
+    """
     from vllm_nemo._overlay.doctor.report import FAIL
 
     beside = [max(len(check.name) for check in report.checks), len("state")]
@@ -106,7 +113,14 @@ def report_as_text(report: Report) -> str:
 
 
 def cluster_as_text(cluster: Cluster) -> str:
-    """Show what the nodes of a cluster have answered: tables, and a verdict last."""
+    """Show what the nodes of a cluster have answered.
+
+    Args:
+        cluster: What ``ray_nodes.ask`` returns.
+
+    Returns:
+        A table of nodes, one of what differs if anything does, and a verdict as the last line.
+    """
     interpreters = {node.answer["interpreter"] for node in cluster.nodes if node.answer}
     parts = []
     if len(interpreters) == 1:

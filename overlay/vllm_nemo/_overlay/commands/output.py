@@ -21,7 +21,7 @@ USAGE = 2
 
 
 def status_of(holds: bool) -> int:  # noqa: FBT001
-    """Return the exit status for whether what was asked holds."""
+    """Return the exit status of a question that was answered: ``HOLDS`` or ``FAILS``."""
     return HOLDS if holds else FAILS
 
 

@@ -1,4 +1,7 @@
-"""Checks of the vLLM that is installed: that it is the right one, and as its installer left it."""
+"""Checks of the vLLM that is installed: that it is the right one, and as its installer left it.
+
+Each function makes one check, or yields those that apply.
+"""
 
 from __future__ import annotations
 

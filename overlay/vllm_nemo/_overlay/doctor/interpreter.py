@@ -1,4 +1,7 @@
-"""Checks of the interpreter: whether it, and those that it starts, serve the overlay's modules."""
+"""Checks of the interpreter: whether it, and those that it starts, serve the overlay's modules.
+
+Each function makes one check, or yields those that apply.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,11 @@ def _site_directories() -> list[str]:
 
 
 def start_files(manifest: Manifest) -> Check:
-    """Check the files that activate the overlay when an interpreter starts."""
+    """Check the files that activate the overlay when an interpreter starts.
+
+    Args:
+        manifest: The overlay's manifest.
+    """
     wrong = []
     for name, line in _START_FILES.items():
         state = files.file_state(_PARENT / name, hashlib.sha256(line.encode()).hexdigest())
@@ -160,7 +167,11 @@ def start_files(manifest: Manifest) -> Check:
 
 
 def loaded_modules(manifest: Manifest) -> Iterator[Check]:
-    """Check that this process has loaded no patched module from elsewhere."""
+    """Check that this process has loaded no patched module from elsewhere.
+
+    Args:
+        manifest: The overlay's manifest.
+    """
     strays = stray_modules(manifest)
     if strays:
         yield Check("loaded modules", FAIL, str(half_patched(strays)))
@@ -209,7 +220,11 @@ def _name(finder: object) -> str:
 
 
 def guard(manifest: Manifest) -> Check:
-    """Check that vLLM will call the guard in every process that it starts."""
+    """Check that vLLM will call the guard in every process that it starts.
+
+    Args:
+        manifest: The overlay's manifest.
+    """
     group, name, value = _GUARD
     found = [point.value for point in metadata.entry_points(group=group) if point.name == name]
     if value not in found:

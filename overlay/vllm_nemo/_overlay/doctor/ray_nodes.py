@@ -353,6 +353,13 @@ def _answered(name: str, identity: str, reference: object) -> Node:
 
 
 def address_key(address: str) -> list[tuple[int, str]]:
-    """Return what to sort addresses by, for 10.0.0.9 to come before 10.0.0.10."""
+    """Return the key that sorts addresses by their numbers.
+
+    Args:
+        address: The address of a node, for instance ``10.0.0.9``.
+
+    Returns:
+        A key by which ``10.0.0.9`` comes before ``10.0.0.10``.
+    """
     parts = address.replace(":", ".").split(".")
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

@@ -1,8 +1,8 @@
-"""Lets vLLM import its Nemotron VL processor where torchvision is not to be had.
+"""Lets vLLM import its Nemotron VL processor without torchvision.
 
 There is no torchvision for the CPU build of torch that some releases run on. vLLM's module of
-processors imports ``torchvision.transforms`` and calls none of it for Nemotron VL, so an empty
-module does. transformers must not be told of it: it would use the real one's kernels.
+processors imports ``torchvision.transforms``, but calls nothing of it for Nemotron VL, so an empty
+module is enough. transformers must not find it: it would call torchvision's kernels.
 """
 
 import importlib.machinery

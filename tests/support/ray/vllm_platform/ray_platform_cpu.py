@@ -7,7 +7,7 @@ class RayCpuPlatform(CpuPlatform):
     """The CPU, one worker for each GPU that a node of Ray was told to have."""
 
     ray_device_key = "GPU"
-    # Without devices to hide, something that shows what an executor puts into a runtime_env.
+    # There are no devices to hide; this shows what an executor puts into a runtime_env.
     ray_noset_device_env_vars = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",)
 
     @classmethod

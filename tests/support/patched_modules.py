@@ -1,13 +1,20 @@
-"""Scenario: which files vLLM's patched modules come from, and what vLLM's plugin loading says.
+"""Scenario: where vLLM's patched modules come from, and what vLLM makes of them.
 
 Arguments: ``bypassed`` (a finder in front of the overlay's serves stock modules), ``registry``
 (also look in the process that vLLM starts to inspect a model class).
+
+Result: ``origins`` (the file of each patched module), ``failed`` (the modules that this machine
+cannot import), ``error`` (what vLLM's plugin loading raises), ``served`` (the overlay's files),
+``infos`` (what vLLM records about the model classes in these modules), ``registry`` (the first two
+in that process).
 """
 
+import dataclasses
 import importlib
 import json
 import os
 import sys
+from collections.abc import Collection
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -22,7 +29,7 @@ def origins() -> dict[str, str | None]:
     for name in manifest.load_manifest().modules:
         try:
             found[name] = str(importlib.import_module(name).__file__)
-        # A module for another platform, or for kernels that vLLM has for other CPUs only.
+        # A module for another platform, or for another kind of CPU.
         except (ImportError, AttributeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             found[name] = None
@@ -30,7 +37,7 @@ def origins() -> dict[str, str | None]:
 
 
 def attempt(call: object) -> str | None:
-    """Call and return the exception it ends in."""
+    """Call a function; return its exception as text, None without one."""
     try:
         call()
     except Exception as error:  # noqa: BLE001
@@ -45,11 +52,25 @@ def look(found: dict[str, str | None]) -> dict[str, object]:
     }
 
 
+def infos(modules: Collection[str]) -> dict[str, dict[str, object]]:
+    """Return what vLLM records about the model classes in some modules."""
+    from vllm import ModelRegistry
+
+    return {
+        architecture: dataclasses.asdict(
+            vllm_internals.model_class_information(model.load_model_cls())
+        )
+        for architecture, model in ModelRegistry.models.items()
+        if getattr(model, "module_name", None) in modules
+    }
+
+
 def main() -> dict[str, object]:
     arguments = json.loads(sys.argv[1])
     if arguments["bypassed"]:
         sys.meta_path.insert(0, PathFinder)
     result = look(origins())
+    result["infos"] = infos(result["origins"])
     result["error"] = attempt(vllm_internals.load_general_plugins)
     if arguments["registry"]:
         result["registry"] = look(vllm_internals.run_in_registry_process(origins))

@@ -1,19 +1,26 @@
-"""vLLM itself calls the guard, and the processes that it starts run the patched modules."""
+"""vLLM's patched modules: where they come from in its processes, and what vLLM records of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from tests.support.radio.scenarios import TORCHVISION_STUB
+
 if TYPE_CHECKING:
     from tests.support.environment import Environment, Outcome
 
-SCENARIO = Path(__file__).with_name("guard.py")
+SCENARIO = Path(__file__).parents[1] / "support" / "patched_modules.py"
 
 
 def run(vllm_env: Environment, *, overlay: bool = True, bypassed: bool = False) -> Outcome:
     registry = not bypassed
-    outcome = vllm_env.scenario(SCENARIO, overlay=overlay, bypassed=bypassed, registry=registry)
+    # Not every release's torch has a torchvision here.
+    env = {"PYTHONPATH": str(TORCHVISION_STUB)}
+    given = {"bypassed": bypassed, "registry": registry}
+    outcome = vllm_env.scenario(SCENARIO, overlay=overlay, env=env, **given)
     for found in (outcome.ok(), *([outcome.ok()["registry"]] if registry else [])):
         assert found["origins"], "no patched module could be imported"
     return outcome
@@ -41,3 +48,11 @@ def test_vllm_does_not_swallow_the_guard(vllm_env: Environment) -> None:
     assert result["error"].startswith("OverlayError: vllm-nemo is installed, but this process runs")
     for name, origin in result["origins"].items():
         assert f"{name} from {origin}" in result["error"]
+
+
+def test_patched_models_have_the_model_info_of_stock(vllm_env: Environment) -> None:
+    """vLLM keys its cache of this information by stock files, so a patch must not change it."""
+    served, stock = (run(vllm_env, overlay=overlay).ok()["infos"] for overlay in (True, False))
+    if not served:
+        pytest.skip(f"no patch changes a model file of vLLM {vllm_env.release}")
+    assert served == stock
