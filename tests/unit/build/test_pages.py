@@ -171,13 +171,21 @@ def test_an_upstream_reference_reads_as_one_sentence(
     reference = {"kind": "pull", "ref": "a/b#1"}
     reference |= {"note": note} if note else {}
     reference |= {"fixed-in": fixed} if fixed else {}
-    fields: dict[str, Any] = {"upstream": [reference], "title": "Ends.", "logic": "x"}
+    fields: dict[str, Any] = {"upstream": [reference], "title": "Ends."}
     stand_in.write_patch(fresh.queue, "sqrt", stand_in.PATCHES["sqrt"], **fields)
     write(fresh)
     text = page(fresh, "sqrt")
     assert f"\n- [a/b#1](https://github.com/a/b/pull/1) (pull){told}\n" in text
     assert "\nEnds.\n" in text
-    assert "\n## Logic in the diff\n\nx\n" in text
+
+
+def test_a_page_says_why_there_is_logic_in_the_diff(fresh: Small) -> None:
+    once = "+    x = float(x)\n"
+    diff = stand_in.PATCHES["sqrt"]["0.25.0"].replace("+4,3", "+4,13").replace(once, 11 * once)
+    stand_in.write_patch(fresh.queue, "sqrt", {"0.25.0": diff}, logic="It is long.")
+    fresh.lock(*stand_in.RELEASES)
+    write(fresh)
+    assert "\n## Logic in the diff\n\nIt is long.\n" in page(fresh, "sqrt")
 
 
 def test_every_page_says_what_its_patch_says(fresh: Small) -> None:
