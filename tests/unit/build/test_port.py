@@ -257,7 +257,7 @@ def test_refresh_sees_the_patches_before(project: Small) -> None:
     ("files", "message"),
     [
         ({}, "holds no vllm/...py"),
-        ({"vllm/models.txt": "", "models.py": ""}, "holds no vllm/...py"),
+        ({"vllm/models.cfg": "", "models.py": ""}, "holds no vllm/...py"),
         ({"vllm/engine/__init__.py": "A = 1 \n"}, "an added line ends in white space"),
         ({"vllm/engine/__init__.py": b"A = '\xff'\n"}, "is not UTF-8"),
         ({"vllm/data.py": "A = 1\r\n"}, "has a carriage return"),
