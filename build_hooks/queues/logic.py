@@ -52,7 +52,9 @@ def check(patch: Patch, home: str, packages: Packages, *, own: bool) -> Iterator
         try:
             _names(source.read_bytes())
         except (SyntaxError, ValueError) as error:
-            yield Problem(patch.module, "", f"is not Python: {error}")
+            root = packages[patch.module.split(".")[0]].parent
+            name = source.relative_to(root).as_posix()
+            yield Problem(name, "", f"is not Python: {error}")
             return
     used = False
     for variant in patch.variants:

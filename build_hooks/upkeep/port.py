@@ -120,7 +120,7 @@ def _carry(
         return Carried(patch.id, outcomes.CONFLICT, _waits(patch, tree, version))
     if all(content == target.current(path) for path, content in merged.items()):
         shutil.rmtree(tree.home)
-        remark = "the merge changes nothing. End the patch: narrow `vllm`, and give the reason"
+        remark = "end the patch: narrow `vllm`, give the reason"
         return Carried(patch.id, outcomes.UPSTREAM, remark)
     made = described(merged, target)
     undone = undoes(patch, made, target)

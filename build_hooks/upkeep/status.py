@@ -13,7 +13,7 @@ from build_hooks.queues import lock
 from build_hooks.shared import outcomes, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from packaging.version import Version
 
@@ -67,8 +67,9 @@ def malformed(queue: Queue, bases: Sequence[str]) -> list[Cell]:
     ]
 
 
-def against(stack: Stack, bases: Sequence[Base]) -> list[Cell]:
+def against(stack: Stack, bases: Iterable[Base]) -> list[Cell]:
     """Apply the queues to each base and tell what every patch comes to."""
+    bases = list(bases)
     names = [str(base.version) for base in bases]
     cells = [cell for queue in stack.queues for cell in malformed(queue, names)]
     for base, name in zip(bases, names, strict=True):

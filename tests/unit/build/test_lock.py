@@ -177,7 +177,7 @@ def test_a_malformed_lock_is_refused(
     tmp_path: Path, text: str | bytes | dict[str, Any], message: str
 ) -> None:
     if isinstance(text, dict):
-        empty = {"wheels": {}, "licence": None, "stock": {}, "patches": {}, "served": {}}
+        empty = {field: {} for field in FIELDS} | {"licence": None, "below": None}
         text = json.dumps({"format": FORMAT, "release": "0.29.0", **empty, **text})
     stand_in.write(tmp_path, {"locks/0.29.0.json": text})
     with pytest.raises(LockError) as raised:

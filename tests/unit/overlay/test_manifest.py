@@ -25,7 +25,7 @@ def _read(directory: Path, data: object) -> manifests.Manifest:
 def test_all_of_it_is_read(tmp_path: Path) -> None:
     manifest = _read(tmp_path, installed.manifest())
     assert manifest.overlay == installed.OVERLAY_VERSION
-    assert manifest.base == manifests.Base("vllm", "0.29.0", locked=False)
+    assert manifest.base == manifests.Base("vllm", "0.29.0", "0.29.0", locked=False)
     assert manifest.modules["vllm.engine"] == manifests.Module(
         name="vllm.engine",
         path="vllm/engine/__init__.py",
