@@ -153,7 +153,7 @@ def hold(base: Base, queue: Queue) -> Lock | None:
     """Hold a base against the locks, before any patch is applied.
 
     A base is known by its content: one whose files are those of a locked release is that release,
-    whatever its version says.
+    whatever its version says, unless that is another release.
 
     Args:
         base: The base.
@@ -179,6 +179,9 @@ def hold(base: Base, queue: Queue) -> Lock | None:
             "again; to build an unlocked overlay from these files, name their directory in "
             f"{BASE_VARIABLE}."
         )
+    if base.version == final(base.version):
+        # A release of its own, which no lock covers.
+        return None
     # Newest first: what two releases share is as good in either.
     for release in reversed(queue.releases):
         known = lock.load(directory, release)
@@ -246,10 +249,10 @@ def refuse_older(version: Version, queues: Stack, origin: str = "") -> None:
     """
     if final(version) < queues.releases[0]:
         where = f" ({origin})" if origin else ""
-        raise BaseError(
-            f"vLLM {version}{where} is too old; the oldest supported is {queues.releases[0]}. If "
-            f"its version does not tell which release it derives from, say so in {RELEASE_VARIABLE}"
-        )
+        message = f"vLLM {version}{where} is too old; the oldest supported is {queues.releases[0]}"
+        if version != final(version):
+            message += f". If it derives from a newer release, say which in {RELEASE_VARIABLE}"
+        raise BaseError(message)
 
 
 def _named(setting: str) -> Place:

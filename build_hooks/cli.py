@@ -430,7 +430,7 @@ def _import(options: argparse.Namespace) -> int:
 
 def _lint(options: argparse.Namespace) -> int:
     """Check the last queue's format, and that each lock and generated page is there and fresh."""
-    queues = _stack(options)
+    queues = _stack(options, tolerant=False)
     faults = lint.faults(queues.top, options.project)
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 
 def faults(queue: Queue, project: Project) -> list[str]:
-    """Return what is wrong, a line each: the format, the locks, the pages."""
-    found = [str(problem) for problems in queue.faults.values() for problem in problems]
-    found += [
+    """Return what is wrong, a line each; reading the queue has checked its format already."""
+    found = [
         f"{cell.patch} on {cell.base}: {cell.remark}"
         for cell in status.from_locks(queue)
         if cell.outcome in (outcomes.STALE, outcomes.UNLOCKED)

@@ -178,7 +178,7 @@ def test_a_malformed_lock_is_refused(
 ) -> None:
     if isinstance(text, dict):
         empty = {field: {} for field in FIELDS} | {"licence": None, "below": None}
-        text = json.dumps({"format": FORMAT, "release": "0.29.0", **empty, **text})
+        text = json.dumps({**empty, "format": FORMAT, "release": "0.29.0", **text})
     stand_in.write(tmp_path, {"locks/0.29.0.json": text})
     with pytest.raises(LockError) as raised:
         load(tmp_path, RELEASE)
