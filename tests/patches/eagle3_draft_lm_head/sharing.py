@@ -1,9 +1,12 @@
 """Scenario: real draft models built beside a real target, and vLLM's two ways of sharing a head.
 
-Nothing generates here, so that every draft class which a CPU can build is covered in one process:
-the V1 proposer's method on a draft made by vLLM's own loader, and the V2 loaders as they are.
-After that a refit sends the draft a head of its own. All weights are random
-(``load_format="dummy"``) but the draft's head in the refit, which is all ones.
+Nothing generates here, so one process is enough for every draft class that a CPU can build. A case
+shares by the V1 proposer's method, on a draft that vLLM's loader made, or by the V2 loaders. Then a
+refit sends the draft a head. All weights are random (``load_format="dummy"``) but those of that
+head, which are ones.
+
+Argument: ``cases``, a list of the draft's class, the size of its vocabulary ("truncated", "equal")
+and the runner ("V1", "V2").
 """
 
 from __future__ import annotations
@@ -138,6 +141,9 @@ def share_v2(target: Any, config: Any) -> Any:
     return draft
 
 
+SHARE = {"V1": share_v1, "V2": share_v2}
+
+
 def observe(architecture: str, tokens: int, share: Any) -> dict[str, Any]:
     config = configuration(architecture, tokens, Path("models").absolute())
     with vllm_internals.set_current_vllm_config(config):
@@ -166,19 +172,13 @@ def main() -> dict[str, Any]:
     first = configuration("LlamaForCausalLMEagle3", VOCAB, Path("models"))
     vllm_internals.start_parallel_groups(first)
     result: dict[str, Any] = {}
-    for architecture in DRAFTS:
-        for name, tokens in TOKENS.items():
-            for runner, share in (("V1", share_v1), ("V2", share_v2)):
-                if architecture.endswith("DSparkModel") and runner == "V1":
-                    continue  # DSpark drafts for the V2 runner only
-                if architecture == "EagleLlamaForCausalLM" and name == "truncated":
-                    continue  # it has no head to truncate
-                case = f"{architecture} {name} {runner}"
-                try:
-                    result[case] = observe(architecture, tokens, share)
-                except Exception as error:  # noqa: BLE001  # not every draft can be built here
-                    result[case] = {"failed": f"{type(error).__name__}: {error}"[:2000]}
-                gc.collect()
+    for architecture, size, runner in json.loads(sys.argv[1])["cases"]:
+        case = f"{architecture} {size} {runner}"
+        try:
+            result[case] = observe(architecture, TOKENS[size], SHARE[runner])
+        except Exception as error:  # noqa: BLE001  # not every draft can be built here
+            result[case] = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+        gc.collect()
     return result
 
 

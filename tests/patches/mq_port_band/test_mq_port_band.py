@@ -23,19 +23,8 @@ GATED = {
 VOLUME = {**GATED, "gated": False, "trials": 20}
 IPV6 = {**VOLUME, "address": "::1", "trials": 5}
 
-IN_THE_BAND = (
-    "free",
-    "occupied",
-    "occupied everywhere",
-    "reserved",
-    "last",
-    "master",
-    "master elsewhere",
-    "ipv6",
-    "ipv6 occupied",
-    "ipv6 held on ipv4",
-)
-BY_THE_KERNEL = ("exhausted", "master has the rest", "unset", "zero", "kubernetes")
+IN_THE_BAND = ("free", "reserved", "master", "ipv6")
+BY_THE_KERNEL = ("exhausted", "unset", "kubernetes")
 
 
 def probes(vllm_env):
@@ -112,9 +101,8 @@ def test_in_the_band(vllm_env, name):
 
 
 def test_the_only_port_left_is_found(vllm_env):
-    found = edges(vllm_env, overlay=True)
-    assert found["last"]["port"] == QUEUE_PORTS[-1]
-    assert found["reserved"]["port"] == QUEUE_PORTS[-1], "reserved ports are not free"
+    """The others are bound but not listened on, which a bind with SO_REUSEADDR would not notice."""
+    assert edges(vllm_env, overlay=True)["reserved"]["port"] == QUEUE_PORTS[-1]
 
 
 def test_ports_of_the_data_parallel_master_are_left_alone(vllm_env):
@@ -126,20 +114,10 @@ def test_by_the_kernel(vllm_env, name):
     outcome = edges(vllm_env, overlay=True)[name]
     assert outcome["port"] not in range(BAND, BAND + 100)
     # One warning if something is wrong; none if the kernel's choice was asked for.
-    assert len(outcome["warnings"]) == (0 if name in ("unset", "zero") else 1)
+    assert len(outcome["warnings"]) == (0 if name == "unset" else 1)
 
 
-def test_the_band_ends_with_the_ports(vllm_env):
-    outcome = edges(vllm_env, overlay=True)["past the end"]
-    assert 65535 - 70 <= outcome["port"] <= 65535
-    assert outcome["warnings"] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "address"),
-    [("foreign address", "192.0.2.77"), ("not an address", "nowhere.invalid")],
-)
-def test_another_error_is_raised_at_once(vllm_env, name, address):
-    outcome = edges(vllm_env, overlay=True)[name]
-    assert address in outcome["error"][2]
+def test_another_error_is_raised_at_once(vllm_env):
+    outcome = edges(vllm_env, overlay=True)["foreign address"]
+    assert "192.0.2.77" in outcome["error"][2]
     assert outcome["warnings"] == []

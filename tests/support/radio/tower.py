@@ -1,7 +1,6 @@
 """Scenario: vLLM's RADIO towers, refitted in many ways, against transformers'.
 
-``device``: where. ``dtypes``: for the comparison of formats; the rest is in fp32. ``parts``: what
-to run. ``streams``: a file of random streams to load, as the tests' hypothesis made them.
+``device``: where. ``dtypes``: for the comparison of formats; the rest is in fp32.
 """
 
 from __future__ import annotations
@@ -241,28 +240,10 @@ def names():
     return result
 
 
-def random_streams():
-    """Streams of every order, cut and mixture of formats; those after which a weight is wrong."""
-    wrong = []
-    model = make()
-    streams = json.loads(Path(arguments["streams"]).read_text())
-    tables = {fmt: dict(stream(SECOND, fmt)) for fmt in FORMATS}
-    for index, given in enumerate(streams):
-        vllm_tower.noise(model)
-        model.__dict__.pop("_nemo_layer_scales", None)  # as new
-        for batch in given:
-            model.load_weights([(name, tables[fmt][name]) for fmt, name in batch])
-        if vllm_tower.right(model, SECOND) != len(reference.in_vllm(SECOND)):
-            wrong.append(index)
-    return {"streams": len(streams), "wrong": wrong}
-
-
-PARTS = {
-    "formats": formats,
-    "scales": scales,
-    "layerwise": layerwise,
-    "names": names,
-    "random": random_streams,
+written = {
+    "formats": formats(),
+    "scales": scales(),
+    "layerwise": layerwise(),
+    "names": names(),
 }
-written = {part: PARTS[part]() for part in arguments["parts"]}
 Path(os.environ["SCENARIO_RESULT"]).write_text(json.dumps(written))

@@ -144,6 +144,18 @@ def test_our_own_wheel_is_refused(tmp_path: Path) -> None:
         ({"vllm-1.dist-info/METADATA": "Name: vllm\nVersion: new\n"}, "give no valid version"),
         ({"vllm-1.dist-info/METADATA": "Version: 0.29.0\n"}, "give no name"),
         ({"vllm-1.dist-info/METADATA": b"\xff"}, "its METADATA is damaged"),
+        # The name becomes a line of the overlay's own metadata.
+        (
+            {"vllm-1.dist-info/METADATA": "Name: vllm\n  Requires-Dist: evil\nVersion: 1\n"},
+            "give no valid name",
+        ),
+        ({"vllm-1.dist-info/METADATA": "Name: ../x\nVersion: 1\n"}, "give no valid name"),
+        ({"vllm-1.dist-info/METADATA": "Name: vl\0lm\nVersion: 1\n"}, "give no valid name"),
+        pytest.param(
+            {"vllm-1.dist-info/METADATA": f"Name: vllm\nVersion: {'9' * 5000}\n"},
+            "give no valid version ('99",
+            id="long",
+        ),
     ],
 )
 def test_a_zip_that_is_no_wheel_is_refused(

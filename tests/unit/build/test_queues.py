@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +366,6 @@ def test_a_wrong_diff_is_named_with_its_line(
         (b"\xff", "utf-8"),
         (b"title = " + b"1" * 5000, "not TOML"),
         (b"title = " + b"[" * 5000, "not TOML"),
-        (b"#" * (2 << 20), "2097152 bytes; 1048576 at most"),
     ],
 )
 def test_malformed_toml_is_named(overlay: Path, text: bytes, message: str) -> None:
@@ -373,6 +374,28 @@ def test_malformed_toml_is_named(overlay: Path, text: bytes, message: str) -> No
     for name, (file, field, said) in zip((SERIES, TOML), problems(overlay), strict=True):
         assert (file, field) == (name, "")
         assert message in said
+
+
+@pytest.mark.parametrize("name", [SERIES, TOML, "patches/one/0.25.0.patch"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "cannot be read: it is no regular file"),
+        (os.mkfifo, "cannot be read: it is no regular file"),
+        (lambda path: path.symlink_to("/nowhere"), "cannot be read: No such file or directory"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+        (lambda path: path.write_bytes(b"#" * (2 << 20)), "2097152 bytes; 1048576 at most"),
+    ],
+    ids=["device", "pipe", "link to nothing", "link to itself", "huge"],
+)
+def test_a_file_that_is_no_file_of_a_queue_is_named(
+    overlay: Path, make: Callable[[Path], object], message: str, name: str
+) -> None:
+    (overlay / name).unlink()
+    make(overlay / name)
+    file, _, said = only(overlay)
+    assert file == name
+    assert message in said
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

@@ -56,20 +56,6 @@ class Runner:
         return capture_routing(self, "hidden", "logits", "tokens")
 
 
-def test_bound_router_routes_once_and_its_ids_are_captured():
-    captured = []
-    router = Router(captured.append)
-    assert Runner(router).step() is None
-    assert router.asked == [("hidden", "logits", None, "tokens")]
-    assert captured == ["logical ids"]
-
-
-def test_unbound_router_is_not_asked():
-    router = Router()
-    Runner(router).step()
-    assert router.asked == []
-
-
 def test_router_that_cannot_be_bound_is_left_alone():
     Runner(SimpleNamespace()).step()
 
@@ -127,17 +113,6 @@ def bound_to_kernel():
     return runner, kernel
 
 
-def test_kernel_made_anew_is_bound_as_its_predecessor_was():
-    runner, kernel = bound_to_kernel()
-    for _ in range(2):
-        anew = Kernel(reports=True)
-        runner.hold(anew)
-        runner.step()
-        assert anew.routing_replay_capture_fn is kernel.routing_replay_capture_fn
-        assert anew._routing_replay_buffer is kernel._routing_replay_buffer
-    assert runner.router.asked == []
-
-
 def test_kernel_that_is_still_bound_is_left_alone():
     runner, _ = bound_to_kernel()
     runner.step()
@@ -147,13 +122,6 @@ def test_kernel_that_is_still_bound_is_left_alone():
     runner.hold(other)
     runner.step()
     assert (other.routing_replay_capture_fn, other._routing_replay_buffer) == bound
-
-
-def test_kernel_made_anew_that_reports_nothing_is_an_error():
-    runner, _ = bound_to_kernel()
-    runner.hold(Kernel(reports=False))
-    with pytest.raises(RuntimeError, match=r"routed-experts-.*: model\.layers\.3.*a Kernel"):
-        runner.step()
 
 
 def test_runner_does_not_pass_for_a_layer_that_captures_by_itself():
