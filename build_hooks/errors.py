@@ -64,7 +64,8 @@ class Conflict:
 
     ``hunk`` counts from 1 within the file; 0 stands for the file as a whole. ``detail`` is further
     text of several lines: the nearest lines of the base, or a compiler's message. ``other`` is the
-    earlier patch that stands against this one; empty where the base does.
+    earlier patch that stands against this one, empty where the base does; ``undoes`` tells whether
+    the hunk fits, and would undo what that patch did.
     """
 
     patch: str
@@ -74,6 +75,7 @@ class Conflict:
     message: str
     detail: str = ""
     other: str = ""
+    undoes: bool = False
 
     def __str__(self) -> str:
         hunk = f", hunk {self.hunk}" if self.hunk else ""

@@ -13,7 +13,7 @@ from build_hooks.releases import final
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -196,7 +196,9 @@ def apply_patch(
         change = None if there else _change(patch, variant, file, tree, faults)
         if change is not None:
             changes[file.path] = change
-        elif there_already(file, tree.stock(file.path)):
+        elif (there or not _undoes(faults, file.path)) and there_already(
+            file, tree.stock(file.path)
+        ):
             # An earlier patch of ours may hide it in the file as it is now.
             faults[:] = [fault for fault in faults if fault.file != file.path]
             faults.append(Conflict(patch.id, variant, file.path, 0, _IN_THE_BASE))
@@ -219,6 +221,11 @@ _IN_THE_BASE = (
     "the base has this change already. If upstream brought it, end the patch: narrow `vllm` and "
     "give the reason under [not-needed]. If a fork did, name the patch in NRL_VLLM_PRESENT."
 )
+
+
+def _undoes(faults: Iterable[Conflict], path: str) -> bool:
+    """Tell whether a file's diff fits, and is refused because it undoes another patch."""
+    return any(fault.file == path and fault.undoes for fault in faults)
 
 
 def _change(
@@ -245,7 +252,7 @@ def undone_by(patch: str, variant: str, path: str, clash: Clash) -> Conflict:
         f"undoes {clash.owner}: it {does} line {clash.line}, which {clash.owner} {did}: {text!r}. "
         f'If that is meant, write `amends = ["{clash.owner}"]` into its patch.toml.'
     )
-    return Conflict(patch, variant, path, clash.hunk, message, other=clash.owner)
+    return Conflict(patch, variant, path, clash.hunk, message, other=clash.owner, undoes=True)
 
 
 def _misfits(
