@@ -205,7 +205,7 @@ def test_a_queue_that_is_not_to_be_told_apart_is_refused(
 
 
 def test_a_directory_without_a_queue_is_told(project: Small) -> None:
-    with pytest.raises(BuildError, match="NRL_VLLM_QUEUE: .* has no series.toml"):
+    with pytest.raises(BuildError, match=r"NRL_VLLM_QUEUE: .* has no series\.toml"):
         make(project, project.root)
 
 
