@@ -27,7 +27,7 @@ RUN = """\
 @@ -6,2 +6,3 @@
      return Model().forward(x)
 +# {text}
- 
+\x20
 """
 
 
