@@ -649,8 +649,12 @@ def rank_0_holds_the_store() -> bool:
 
 
 @known()
-def hold_store(config: Any, environ: dict[str, str]) -> str:
-    """Let rank 0's worker of RayExecutorV2 make the store; return where the ranks meet."""
+def hold_store(config: Any, environ: dict[str, str]) -> tuple[str, Any]:
+    """Let rank 0's worker of RayExecutorV2 make the store.
+
+    Returns:
+        Where the ranks meet, and the worker: it holds the socket for as long as it lives.
+    """
     worker = find("RayWorkerProc")(
         vllm_config=types.SimpleNamespace(parallel_config=config),
         rank=0,
@@ -660,7 +664,7 @@ def hold_store(config: Any, environ: dict[str, str]) -> str:
     # The overlay's asks for the driver's environment.
     wanted = inspect.signature(worker.create_dist_init_method).parameters
     url: str = worker.create_dist_init_method(*([environ] if wanted else []))
-    return url
+    return url, worker
 
 
 @known(until="0.33.0", note="the v1 executor's file is gone")

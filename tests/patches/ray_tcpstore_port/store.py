@@ -74,7 +74,8 @@ def engine(step, turn, reports, second):
     outcome["queue"] = int(queue.export_handle().remote_subscribe_addr.rpartition(":")[2])
     step.wait(TIMEOUT)
     if outcome["store"] is None:
-        url = vllm_internals.hold_store(config, dict(os.environ))
+        # The name keeps the worker, and with it the socket, until this process ends.
+        url, _worker = vllm_internals.hold_store(config, dict(os.environ))
         outcome["store"] = int(url.rpartition(":")[2])
     outcome["stranger"] = stranger_gets(outcome["store"])
     step.wait(TIMEOUT)
