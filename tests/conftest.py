@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 from harness.environments import DEFAULT, ENVIRONMENTS, MATRIX
 
 from tests.support.environment import Environment
+
+# The width of output is what a test says. Even where nobody set them, a worker of pytest-xdist can
+# have these: readline, which pytest imports, sets them for child processes.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 # How long an example takes tells of the machine, not of the code.
 hypothesis.settings.register_profile(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from vllm_nemo._overlay.commands.doctor import cluster_as_text
 from vllm_nemo._overlay.doctor.ray_nodes import Cluster, Node
 
@@ -15,11 +14,6 @@ PATCHES = [
     {"id": "three", "state": "not needed", "switch": "always"},
     {"id": "four", "state": "NOT SERVED", "switch": "NRL_FOUR=1"},
 ]
-
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def _node(name: str, python: str = PYTHON, **report: Any) -> Node:

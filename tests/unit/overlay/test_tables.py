@@ -146,9 +146,8 @@ ASKED = "from vllm_nemo._overlay.tables import terminal_width; print(terminal_wi
 
 
 def _environment(columns: str | None) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     chosen = {} if columns is None else {"COLUMNS": columns}
-    return {**inherited, **chosen, "PYTHONPATH": str(SOURCES)}
+    return {**os.environ, **chosen, "PYTHONPATH": str(SOURCES)}
 
 
 @pytest.mark.parametrize(
