@@ -12,6 +12,7 @@ say the same of their modules::
     outputs     the record for the lock, the manifest, the bill of materials, the wheel
     build       the life of a build
     upkeep      what a maintainer runs: status, port, refresh, lint, pages
+    intake      patches of others, read leniently and written strictly
     cli, hatch
     __main__
 """

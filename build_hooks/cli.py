@@ -24,21 +24,24 @@ from build_hooks.bases.wheel import from_wheel
 from build_hooks.diffs.reader import parse
 from build_hooks.errors import BaseError, BuildError, LockError, refusal
 from build_hooks.files import sha256
+from build_hooks.outputs.record import verify
 from build_hooks.outputs.record import write as write_lock
 from build_hooks.project import Project
 from build_hooks.queues import lock
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from build_hooks.releases import final, spell
 from build_hooks.shared import outcomes, tables
 from build_hooks.upkeep import lint, pages, status
 from build_hooks.upkeep.port import port
 from build_hooks.upkeep.refresh import refresh, write_variant
+from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from build_hooks.bases.base import Base
     from build_hooks.queues.model import Patch, Queue
+    from build_hooks.queues.stack import Stack
 
 
 def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
@@ -75,6 +78,21 @@ def _parser() -> argparse.ArgumentParser:
             type=Path,
             metavar="DIR",
             help="take the wheels of releases from here, and keep fetched ones here",
+        )
+        sub.add_argument(
+            "--queue",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="DIR",
+            help="a queue on top of the project's own, as NRL_VLLM_QUEUE; may be given more than "
+            "once, and what is changed is the last",
+        )
+        sub.add_argument(
+            "--patches",
+            default="",
+            metavar="IDS",
+            help="only these patches, or all but -these, separated by commas",
         )
         return sub
 
@@ -120,23 +138,70 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument("id", metavar="ID")
     whole.add_argument("release", metavar="RELEASE")
 
+    importing = add("import", _import)
+    importing.add_argument("sources", nargs="+", metavar="SOURCE", help=_SOURCES)
+    importing.add_argument(
+        "--release", required=True, metavar="RELEASE", help="the release that the patches are for"
+    )
+    importing.add_argument("--id", metavar="ID", help="the name of a single patch")
+    importing.add_argument(
+        "--strip",
+        type=int,
+        choices=range(100),
+        metavar="N",
+        help="take N components off each path, as patch -pN; default: found out",
+    )
+    importing.add_argument(
+        "--prefix", metavar="P", help="put P, such as vllm, before each path; default: found out"
+    )
+    importing.add_argument(
+        "--fuzz",
+        action="store_true",
+        help="let context differ, as patch -F3; what was placed so is marked for review",
+    )
+    importing.add_argument(
+        "--drop-outside", action="store_true", help="leave out files outside of vllm/"
+    )
+    importing.add_argument(
+        "--amends",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="let the patches undo lines of this one, which comes before them",
+    )
+
     add("lint", _lint)
     add("docs", _docs)
     return parser
 
 
-def _open(place: choice.Place, queue: Queue, wheels: Path | None) -> Base:
+_SOURCES = (
+    "a patch file, a mailbox, an edited tree (a directory with vllm/), or commits of a local git "
+    "repository: REPO:COMMIT, REPO:A..B"
+)
+
+
+def _stack(options: argparse.Namespace, *, tolerant: bool = True) -> Stack:
+    """Read the queues that a command is about; patches that break the format are named."""
+    others = [directory.resolve() for directory in options.queue]
+    queues = stack(options.project.queue, others, options.patches, tolerant=tolerant)
+    for id_, problems in queues.faults.items():
+        print(f"left out: {id_} ({problems[0]}); see lint", file=sys.stderr)
+    return queues
+
+
+def _open(place: choice.Place, queues: Stack, wheels: Path | None) -> Base:
     """Open a base that has been named, of a release its whole wheel; hold it against its lock."""
     if isinstance(place, Version):
-        base: Base = from_wheel(_wheel(place, queue, wheels))
+        base: Base = from_wheel(_wheel(place, queues, wheels))
     else:
-        base = choice.open_place(place, queue)
-    building.hold(base, queue)
+        base = choice.open_place(place, queues)
+    building.hold(base, queues.own)
     return base
 
 
-def _wheel(release: Version, queue: Queue, wheels: Path | None) -> Path:
-    known = lock.load(queue.directory, release)
+def _wheel(release: Version, queues: Stack, wheels: Path | None) -> Path:
+    known = lock.load(queues.own.directory, release)
     return cache.fetch_wheel(release, known.wheels if known else {}, wheels)
 
 
@@ -154,11 +219,16 @@ def _supported(text: str, queue: Queue) -> Version:
     return release
 
 
-def _patch(queue: Queue, name: str) -> Patch:
-    by_id = {patch.id: patch for patch in queue.patches}
+def _patch(queues: Stack, name: str) -> Patch:
+    by_id = {patch.id: patch for patch in queues.patches}
     if name not in by_id:
-        raise BuildError(f"no such patch: {name}; the queue has {', '.join(by_id)}")
+        raise BuildError(f"no such patch: {name}; there are {', '.join(by_id)}")
     return by_id[name]
+
+
+def _own_patches(queues: Stack) -> list[Patch]:
+    """Return the patches of the queue that a command works on."""
+    return [patch for patch in queues.patches if patch.queue == queues.top.name]
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -166,20 +236,24 @@ def _build(options: argparse.Namespace) -> int:
     from hatchling.builders.wheel import WheelBuilder
 
     project: Project = options.project
-    queue = load(project.queue)
-    names = list(options.bases)
+    if options.queue:
+        os.environ[building.QUEUE_VARIABLE] = os.pathsep.join(map(str, options.queue))
+    if options.patches:
+        os.environ[building.PATCHES_VARIABLE] = options.patches
+    settings = building.Settings.from_environment()
+    queues = building.open_stack(project, settings)
+    bases = list(options.bases)
     if options.all:
-        names += [str(release) for release in queue.releases]
+        bases += [str(release) for release in queues.releases]
     # All of them before the first is fetched: the last may be misspelt, or too old.
-    places = [choice.named(name) for name in names]
+    places = [choice.named(base) for base in bases]
     for place in places:
         if isinstance(place, Version):
-            building.refuse_older(place, queue)
-    settings = building.Settings.from_environment()
-    places = places or [building.place(project, queue, settings)]
+            building.refuse_older(place, queues)
+    places = places or [building.place(project, queues, settings)]
     for place in places:
         if options.wheels and isinstance(place, Version):
-            place = _wheel(place, queue, options.wheels)  # noqa: PLW2901
+            place = _wheel(place, queues, options.wheels)  # noqa: PLW2901
         # The hook runs in this process, and reads its settings as in any front end.
         os.environ[building.BASE_VARIABLE] = str(place)
         started = time.perf_counter()
@@ -192,16 +266,23 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _lock(options: argparse.Namespace) -> int:
-    """Record what the supported releases' builds read and make."""
+    """Record what the builds of supported releases read and make, for the last queue."""
     project: Project = options.project
-    queue = load(project.queue)
-    releases = [_supported(text, queue) for text in options.releases] or queue.releases
+    queues = _stack(options, tolerant=False)
+    if options.patches:
+        raise BuildError("a lock is that of a whole queue; leave --patches out")
+    top = queues.top
+    releases = [_supported(text, top) for text in options.releases] or list(top.releases)
     for release in releases:
-        known = _locked_wheels(queue, release)
+        known = {**_locked_wheels(queues.own, release), **_locked_wheels(top, release)}
         path = cache.fetch_wheel(release, known, options.wheels)
-        wheels = {**known, path.name: sha256(path.read_bytes())}
-        file = write_lock(queue.directory, assemble(queue, from_wheel(path)), wheels)
-        print(f"{release}: {project.shown(file)}")
+        wheels = {**_locked_wheels(top, release), path.name: sha256(path.read_bytes())}
+        overlay = assemble(queues, from_wheel(path))
+        for queue in queues.queues[:-1]:
+            below = lock.load(queue.directory, release)
+            if below is not None:
+                verify(below, overlay, queue)
+        print(f"{release}: {project.shown(write_lock(top.directory, overlay, wheels))}")
     return 0
 
 
@@ -217,23 +298,25 @@ def _locked_wheels(queue: Queue, release: Version) -> Mapping[str, str]:
 
 def _status(options: argparse.Namespace) -> int:
     """Print the patch x release table; exit 0 only if every build would do."""
-    queue = load(options.project.queue)
+    queues = _stack(options)
     places = [choice.named(name) for name in options.against]
     ahead: list[Version] = []
+    newest = max(queues.releases)
     if options.newest:
         known = published.releases()
-        ahead = [release for release in known if release > max(queue.releases)]
+        ahead = [release for release in known if release > newest]
         places.append(known[0])
     if places:
-        cells = status.against(queue, [_open(place, queue, options.wheels) for place in places])
+        bases = [_open(place, queues, options.wheels) for place in places]
+        cells = status.against(queues, bases)
     else:
-        cells = status.from_locks(queue)
+        cells = status.from_locks(queues.top)
     if options.json:
         print(json.dumps(status.as_json(cells), indent=2))
     else:
         print(status.as_markdown(cells) if options.markdown else status.as_text(cells), end="")
     if ahead:
-        port_it = f"python -m build_hooks port {max(queue.releases)} {ahead[0]}"
+        port_it = f"python -m build_hooks port {newest} {ahead[0]}"
         newer = ", ".join(map(str, ahead))
         print(f"newer than every supported release: {newer}; run: {port_it}", file=sys.stderr)
     return 0 if status.good(cells) and not ahead else 1
@@ -242,49 +325,73 @@ def _status(options: argparse.Namespace) -> int:
 def _port(options: argparse.Namespace) -> int:
     """Merge each patch onto another release; exit 1 if any is left with conflicts."""
     project: Project = options.project
-    queue = load(project.queue)
+    queues = _stack(options)
     places = [choice.named(name) for name in (options.old, options.new)]
-    old, new = (_open(place, queue, options.wheels) for place in places)
+    old, new = (_open(place, queues, options.wheels) for place in places)
     trees = project.trees(str(new.version))
     if Path.cwd() == project.root:
         # Shorter in the commands that are printed.
         trees = trees.relative_to(project.root)
-    carried = port(queue, old, new, trees)
+    carried = port(queues, old, new, trees)
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
     release = final(new.version)
-    if release not in queue.releases:
-        hint = f"Add {release} to `releases` in overlay/series.toml before you refresh or lock."
+    if release not in queues.top.releases:
+        series = project.shown(queues.top.directory / "series.toml")
+        hint = f"Add {release} to `releases` in {series} before you refresh or lock."
         print(hint, file=sys.stderr)
-    unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM)
+    unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM, outcomes.DECISION, outcomes.NO_SOURCE)
     return 1 if any(c.outcome in unsettled for c in carried) else 0
 
 
 def _refresh(options: argparse.Namespace) -> int:
     """Write diffs afresh: exact lines, least context, nothing that an older variant says."""
-    project: Project = options.project
-    queue = load(project.queue)
+    queues = _stack(options)
     if options.tree and not (options.release and len(options.ids) == 1):
         raise BuildError("--tree goes with one ID and --release")
-    chosen = [_patch(queue, name).id for name in options.ids] or [p.id for p in queue.patches]
-    only = _supported(options.release, queue) if options.release else None
+    chosen = [_patch(queues, name).id for name in options.ids]
+    chosen = chosen or [patch.id for patch in _own_patches(queues)]
+    only = _supported(options.release, queues.top) if options.release else None
     for name in chosen:
-        patch = _patch(queue, name)
+        patch = _patch(queues, name)
         for release in [only] if only else [variant.release for variant in patch.variants]:
-            base = _open(release, queue, options.wheels)
-            text = refresh(queue, patch, base, options.tree)
-            file, done = write_variant(queue, patch, release, text)
-            print(f"{project.shown(file)}: {done}")
-            # A newer variant leaves out what this one says now.
-            patch = patch.with_variant(release, parse(text.encode()) if text else ())
-            queue = queue.with_patch(patch)
+            tree = PatchTree(options.tree) if options.tree else None
+            queues = _refresh_one(options, queues, name, release, tree)
+    if options.tree and only:
+        _refresh_later(options, queues, chosen[0], only)
     return 0
+
+
+def _refresh_one(
+    options: argparse.Namespace,
+    queues: Stack,
+    name: str,
+    release: Version,
+    tree: PatchTree | None,
+) -> Stack:
+    """Write one variant; return the queues with it, since newer ones leave out what it says."""
+    project: Project = options.project
+    patch = _patch(queues, name)
+    base = _open(release, queues, options.wheels)
+    text = refresh(queues, patch, base, tree, project.trees(str(release)))
+    file, done = write_variant(patch, release, text)
+    print(f"{project.shown(file)}: {done}")
+    return queues.with_patch(patch.with_variant(release, parse(text.encode()) if text else ()))
+
+
+def _refresh_later(options: argparse.Namespace, queues: Stack, name: str, release: Version) -> None:
+    """Write the later patches of a port again, on top of the one that has just been resolved."""
+    after = queues.patches.index(_patch(queues, name)) + 1
+    for patch in queues.patches[after:]:
+        tree = PatchTree(options.project.trees(str(release)) / patch.id)
+        if tree.remembers and patch.variant_file(release).exists():
+            queues = _refresh_one(options, queues, patch.id, release, tree)
 
 
 def _show(options: argparse.Namespace) -> int:
     """Print the whole diff of one patch for one release, put together from its variants."""
-    queue = load(options.project.queue)
-    patch, release = _patch(queue, options.id), _release(options.release)
+    queues = _stack(options)
+    patch, release = _patch(queues, options.id), _release(options.release)
     diff = patch.diff(release) if patch.needed(release) else None
     if diff is None:
         raise BuildError(f"{patch.id} is not needed for {release}: {patch.reason(release)}")
@@ -294,21 +401,57 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
+def _import(options: argparse.Namespace) -> int:
+    """Bring patches of others into a queue, in whatever form they were published."""
+    # tomlkit, which it writes with, is no requirement of a build.
+    from build_hooks.intake import sources, store
+    from build_hooks.intake.bring import below, bring
+    from build_hooks.intake.door import Options
+
+    if not options.queue:
+        raise BuildError("name the queue that the patches go to, which may be new: --queue DIR")
+    release = _release(options.release)
+    target = store.Target(options.queue[-1], release)
+    own = target.directory.resolve() == options.project.queue.resolve()
+    if own or not target.exists:
+        del options.queue[-1]
+    queues = _stack(options)
+    if target.exists:
+        _supported(str(release), queues.top)
+    base = _open(release, queues, options.wheels)
+    patches = [patch for source in options.sources for patch in sources.read(source, base)]
+    names = store.names(patches, options.id, queues.ids)
+    wanted = Options(
+        options.strip,
+        options.prefix,
+        fuzz=options.fuzz,
+        drop_outside=options.drop_outside,
+        amends=tuple(options.amends),
+    )
+    brought = bring(list(zip(names, patches, strict=True)), below(queues, base), wanted)
+    for patch, file in zip(brought, target.write(brought), strict=True):
+        print(f"{options.project.shown(file)}: {patch.patch.title}")
+        for note in (*patch.notes, *(f"review: {entry}" for entry in patch.review)):
+            print(f"    {note}")
+    return 0
+
+
 def _lint(options: argparse.Namespace) -> int:
-    """Check the queue's format, and that each lock and generated page is there and fresh."""
-    queue = load(options.project.queue)
-    faults = lint.faults(queue, options.project)
+    """Check the last queue's format, and that each lock and generated page is there and fresh."""
+    queues = _stack(options, tolerant=False)
+    faults = lint.faults(queues.top, options.project)
     for fault in faults:
         print(fault, file=sys.stderr)
-    variants = sum(len(patch.variants) for patch in queue.patches)
-    print(f"{len(queue.patches)} patches, {variants} diffs, {len(queue.releases)} releases")
+    patches = _own_patches(queues)
+    variants = sum(len(patch.variants) for patch in patches)
+    print(f"{len(patches)} patches, {variants} diffs, {len(queues.top.releases)} releases")
     return 1 if faults else 0
 
 
 def _docs(options: argparse.Namespace) -> int:
-    """Write the pages that are made from the queue, and the README's table."""
+    """Write the pages that are made from the project's own queue, and the README's table."""
     project: Project = options.project
-    made = pages.pages(load(project.queue), project)
+    made = pages.pages(stack(project.queue).own, project)
     for path in pages.stale(made, project):
         if path in made:
             path.parent.mkdir(parents=True, exist_ok=True)

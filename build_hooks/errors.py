@@ -68,7 +68,9 @@ class Conflict:
         file: The file of the base; empty for the patch as a whole.
         hunk: The hunk, counted from 1 within the file; 0 stands for the file as a whole.
         message: What is wrong.
-        detail: More lines on it: those of the base that are nearest.
+        detail: More lines on it: those of the base that are nearest, or a compiler's message.
+        other: The earlier patch that stands against this one; empty where the base does.
+        undoes: Whether the hunk fits, and would undo what that patch did.
     """
 
     patch: str
@@ -77,6 +79,8 @@ class Conflict:
     hunk: int
     message: str
     detail: str = ""
+    other: str = ""
+    undoes: bool = False
 
     def __str__(self) -> str:
         hunk = f", hunk {self.hunk}" if self.hunk else ""
@@ -86,13 +90,19 @@ class Conflict:
 
 
 class ConflictError(BuildError):
-    """Patches that do not apply to a base; all conflicts are listed at once."""
+    """Patches that do not apply to a base; all conflicts are listed at once.
+
+    Args:
+        base: What the base is called.
+        conflicts: Every conflict.
+        hint: What to run next; empty where the conflicts say it.
+    """
 
     def __init__(self, base: str, conflicts: Sequence[Conflict], hint: str) -> None:
         self.conflicts = tuple(conflicts)
         lines = [f"{_count(len(conflicts), 'conflict')} with {base}; nothing was built:"]
         lines += [f"  {conflict}" for conflict in conflicts]
-        lines.append(hint)
+        lines += [hint] if hint else []
         super().__init__("\n".join(lines))
 
 

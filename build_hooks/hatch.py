@@ -50,7 +50,7 @@ class OverlayMetadata(MetadataHookInterface):
             raise BuildError("HATCH_BUILD_NO_HOOKS would give a wheel without an overlay; unset it")
         identity = build.identify(Project(Path(self.root)), build.Settings.from_environment())
         metadata["version"] = identity.version
-        metadata["dependencies"] = [identity.requirement]
+        metadata["dependencies"] = [identity.requirement, *identity.requires]
         metadata["entry-points"] = {
             "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"}
         }

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.tree import Tree, brought_already
+from build_hooks.assembly.tree import Change, Data, Module, Tree, brought_already
 from build_hooks.diffs.applier import MisfitError, apply
+from build_hooks.diffs.model import split
 from build_hooks.errors import BuildError, Conflict, ConflictError
-from build_hooks.files import sha256
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from build_hooks.assembly.tree import Module
+    from packaging.version import Version
+
     from build_hooks.bases.base import Base
     from build_hooks.diffs.model import FileDiff
-    from build_hooks.queues.model import Patch, Queue, ReleaseDiff
+    from build_hooks.diffs.owners import Clash
+    from build_hooks.queues.model import Patch, ReleaseDiff
+    from build_hooks.queues.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -44,108 +47,185 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Overlay:
-    """The queue applied to one base."""
+    """The patches of a stack applied to one base.
 
+    Attributes:
+        stack: The queues.
+        base: The base.
+        release: The release that it is, or that its patches are those of.
+        outcomes: What became of each patch.
+        files: Every file that it brings: modules, and data.
+        stages: The same after each queue, by its name.
+    """
+
+    stack: Stack
     base: Base
+    release: Version
     outcomes: tuple[Outcome, ...]
-    modules: tuple[Module, ...]
+    files: tuple[Module | Data, ...]
+    stages: Mapping[str, tuple[Module | Data, ...]]
 
-    def stock_hashes(self) -> dict[str, str | None]:
-        """Return the sha256 of every stock file the build has read (None: there is none)."""
-        return {m.path: None if m.stock is None else sha256(m.stock) for m in self.modules}
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """Every module that is served."""
+        return tuple(file for file in self.files if isinstance(file, Module))
+
+    @property
+    def data(self) -> tuple[Data, ...]:
+        """Every data file."""
+        return tuple(file for file in self.files if isinstance(file, Data))
 
 
-def assemble(queue: Queue, base: Base, present: Collection[str] = ()) -> Overlay:
+def assemble(
+    stack: Stack,
+    base: Base,
+    release: Version | None = None,
+    *,
+    present: Collection[str] = (),
+    provided: Collection[str] = (),
+) -> Overlay:
     """Apply every patch that the base needs, strictly, all or nothing.
 
     Args:
-        queue: The patch queue.
+        stack: The queues, and the patches that are taken.
         base: The vLLM to patch.
+        release: The release whose variants are applied; None for that of the base's version.
         present: Ids of patches that the base (a fork) is known to carry already.
+        provided: Ids of patches whose effect the base is said to have in a form of its own.
 
     Returns:
         What became of every patch, and the modules that they change.
 
     Raises:
         ConflictError: listing every hunk of every patch that does not fit.
-        BuildError: if ``present`` names an unknown patch, or one that the base does not need.
+        BuildError: if ``present`` or ``provided`` names an unknown patch, or one that the base
+            does not need.
     """
-    unknown = sorted(set(present) - {patch.id for patch in queue.patches})
-    if unknown:
-        known = ", ".join(patch.id for patch in queue.patches)
-        raise BuildError(f"NRL_VLLM_PRESENT names {', '.join(unknown)}; the queue has: {known}")
+    release = base.version if release is None else release
+    _refuse_unknown(stack, "NRL_VLLM_PRESENT", present)
+    _refuse_unknown(stack, "NRL_VLLM_PROVIDED", provided)
     tree = Tree(base)
     made = []
+    stages = {}
     conflicts: list[Conflict] = []
-    for patch in queue.patches:
-        if not patch.needed(base.version):
-            if patch.id in present:
-                raise BuildError(
-                    f"NRL_VLLM_PRESENT names {patch.id}, but {base.version} does not need it: "
-                    f"{patch.reason(base.version)}"
-                )
-            made.append(Outcome(patch, outcomes.NOT_NEEDED, reason=patch.reason(base.version)))
-            continue
-        outcome = apply_patch(patch, tree, conflicts, present=patch.id in present)
-        if outcome is not None:
-            made.append(outcome)
+    for queue in stack.queues:
+        for patch in (patch for patch in stack.patches if patch.queue == queue.name):
+            if not patch.needed(release):
+                reason = patch.reason(release)
+                for variable, ids in (("PRESENT", present), ("PROVIDED", provided)):
+                    if patch.id in ids:
+                        raise BuildError(
+                            f"NRL_VLLM_{variable} names {patch.id}, but {release} does not need "
+                            f"it: {reason}"
+                        )
+                made.append(Outcome(patch, outcomes.NOT_NEEDED, reason=reason))
+            elif patch.id in provided:
+                reason = "named in NRL_VLLM_PROVIDED"
+                made.append(Outcome(patch, outcomes.PROVIDED, reason=reason))
+            else:
+                outcome = apply_patch(patch, tree, conflicts, release, present=patch.id in present)
+                if outcome is not None:
+                    made.append(outcome)
+        stages[queue.name] = tree.files()
     conflicts += tree.compile_errors()
     conflicts += tree.name_clashes()
     if conflicts:
-        hint = (
-            "To carry the queue over to this base, run: "
-            f"python -m build_hooks port {queue.releases[-1]} <base>"
-        )
+        hint = _hint(stack, base, release, conflicts)
         raise ConflictError(f"vLLM {base.version} ({base.origin})", conflicts, hint)
-    return Overlay(base, tuple(made), tree.modules())
+    return Overlay(stack, base, release, tuple(made), tree.files(), stages)
+
+
+def _refuse_unknown(stack: Stack, variable: str, ids: Collection[str]) -> None:
+    known = [patch.id for patch in stack.patches]
+    unknown = sorted(set(ids) - set(known))
+    if unknown:
+        raise BuildError(f"{variable} names {', '.join(unknown)}; there are: {', '.join(known)}")
+
+
+def _hint(stack: Stack, base: Base, release: Version, conflicts: Sequence[Conflict]) -> str:
+    """Say how to carry patches over; empty where patches stand against each other alone."""
+    blocked = {conflict.patch for conflict in conflicts if not conflict.other}
+    sources: dict[Version, list[str]] = {}
+    for patch in stack.patches:
+        source = nearest(patch, release) if patch.id in blocked else None
+        if source is not None:
+            sources.setdefault(source, []).append(patch.id)
+    target = str(base.version) if base.pristine else base.origin
+    return "\n".join(
+        f"To carry {', '.join(ids)} over to this base, run: "
+        f"python -m build_hooks port {source} {target}"
+        for source, ids in sorted(sources.items())
+    )
+
+
+def nearest(patch: Patch, version: Version) -> Version | None:
+    """Return the supported release that needs a patch and is the nearest to a version.
+
+    An older release is taken before a newer one; the version itself is never taken.
+    """
+    known = [r for r in patch.releases if patch.needed(r) and patch.diff(r) is not None]
+    older = [release for release in known if release < final(version)]
+    newer = [release for release in known if release > final(version)]
+    return older[-1] if older else newer[0] if newer else None
 
 
 def apply_patch(
-    patch: Patch, tree: Tree, conflicts: list[Conflict], *, present: bool
+    patch: Patch,
+    tree: Tree,
+    conflicts: list[Conflict],
+    release: Version,
+    *,
+    present: bool = False,
 ) -> Outcome | None:
-    """Apply one patch to a tree, whole or not at all.
+    """Apply one patch to the tree, whole or not at all.
 
     Args:
-        patch: The patch, which the base needs.
-        tree: The base's files as the earlier patches leave them.
-        conflicts: What is wrong is added to it.
+        patch: The patch.
+        tree: The files as earlier patches leave them; it takes over what this one makes of them.
+        conflicts: Gets everything that keeps the patch from applying.
+        release: The release whose variant is applied.
         present: Whether the base is said to carry the patch already.
 
     Returns:
-        What became of it; None if something is wrong.
+        What became of the patch; None if it does not apply.
     """
-    version = tree.base.version
-    diff = patch.diff(version)
+    diff = patch.diff(release)
     if diff is None:
         oldest = patch.variants[0].release
-        message = f"no variant for vLLM {version}; the oldest is for {oldest}"
+        message = f"no variant for vLLM {release}; the oldest is for {oldest}"
         conflicts.append(Conflict(patch.id, str(oldest), "", 0, message))
         return None
-    there = [file.path for file in diff.files if brought_already(file, tree.current(file.path))]
     faults: list[Conflict] = []
-    contents: dict[str, bytes] = {}
-    offsets: dict[str, tuple[int, ...]] = {}
+    changes: dict[str, Change] = {}
     for file in diff.files:
-        name = str(diff.variants[file.path])
-        if present and file.path not in there:
-            message = "NRL_VLLM_PRESENT names this patch, but the base does not carry it here"
-            faults.append(Conflict(patch.id, name, file.path, 0, message))
-        elif not present and file.path in there:
-            by_base = brought_already(file, tree.stock(file.path))
-            message = _IN_THE_BASE if by_base else "an earlier patch has brought this change"
-            faults.append(Conflict(patch.id, name, file.path, 0, message))
-        elif not present:
-            try:
-                contents[file.path], offsets[file.path] = apply(file, tree.current(file.path))
-            except MisfitError as error:
-                faults += _conflicts(patch.id, name, file, tree, error)
+        variant = str(diff.variants[file.path])
+        there = brought_already(file, tree.current(file.path))
+        if present:
+            if not there:
+                message = "NRL_VLLM_PRESENT names this patch, but the base does not carry it here"
+                faults.append(Conflict(patch.id, variant, file.path, 0, message))
+            continue
+        change = None if there else _change(patch, variant, file, tree, faults)
+        if change is not None:
+            changes[file.path] = change
+        elif (there or not _undoes(faults, file.path)) and brought_already(
+            file, tree.stock(file.path)
+        ):
+            # An earlier patch of ours may hide it in the file as it is now.
+            faults[:] = [fault for fault in faults if fault.file != file.path]
+            faults.append(Conflict(patch.id, variant, file.path, 0, _IN_THE_BASE))
+        elif there:
+            message = "an earlier patch has brought this change"
+            brought = tree.last_writer(file.path)
+            faults.append(Conflict(patch.id, variant, file.path, 0, message, other=brought))
     if faults:
         conflicts += faults
         return None
     if present:
         return Outcome(patch, outcomes.PRESENT, "named in NRL_VLLM_PRESENT", diff=diff)
-    tree.write(patch.id, contents, diff.variants)
-    note = patch.notes.get(final(version), "")
+    tree.write(patch.id, diff.variants, changes.values())
+    note = patch.notes.get(final(release), "")
+    offsets = {path: change.offsets for path, change in changes.items()}
     return Outcome(patch, outcomes.APPLIED, note=note, diff=diff, offsets=offsets)
 
 
@@ -155,11 +235,57 @@ _IN_THE_BASE = (
 )
 
 
-def _conflicts(
+def _undoes(faults: Iterable[Conflict], path: str) -> bool:
+    """Tell whether a file's diff fits, and is refused because it undoes another patch."""
+    return any(fault.file == path and fault.undoes for fault in faults)
+
+
+def _change(
+    patch: Patch, variant: str, file: FileDiff, tree: Tree, faults: list[Conflict]
+) -> Change | None:
+    """Apply the diff of one file; None if it does not fit, or undoes an earlier patch."""
+    try:
+        content, offsets = apply(file, tree.current(file.path), tree.owners(file.path))
+    except MisfitError as error:
+        faults += _misfits(patch.id, variant, file, tree, error)
+        return None
+    change = Change(file, content, offsets)
+    undone = tree.undone(patch.id, patch.amends, change)
+    faults += [undone_by(patch.id, variant, file.path, clash) for clash in undone]
+    return None if undone else change
+
+
+def undone_by(patch: str, variant: str, path: str, clash: Clash) -> Conflict:
+    """Describe a line in which a patch undoes another that it does not amend."""
+    does = "takes out" if clash.taken_out else "brings back"
+    did = "put in" if clash.taken_out else "took out"
+    text = clash.text.decode(errors="backslashreplace").strip()
+    message = (
+        f"undoes {clash.owner}: it {does} line {clash.line}, which {clash.owner} {did}: {text!r}. "
+        f'If that is meant, write `amends = ["{clash.owner}"]` into its patch.toml.'
+    )
+    return Conflict(patch, variant, path, clash.hunk, message, other=clash.owner, undoes=True)
+
+
+def _misfits(
     patch: str, variant: str, file: FileDiff, tree: Tree, error: MisfitError
 ) -> Iterator[Conflict]:
+    """Describe the hunks that have no place, and whose fault it is."""
+    partly = _partly_there(file, tree.stock(file.path))
     for misfit in error.misfits:
-        other = tree.displaced_by(file, misfit.hunk)
+        other = tree.displaced_by(file, misfit.hunk) or ""
         blame = f"conflicts with {other}, which comes before it: " if other else ""
-        message = f"{blame}{misfit.message}"
-        yield Conflict(patch, variant, file.path, misfit.hunk, message, misfit.detail)
+        message = f"{blame}{misfit.message}{'' if other else partly}"
+        yield Conflict(patch, variant, file.path, misfit.hunk, message, misfit.detail, other)
+
+
+def _partly_there(file: FileDiff, stock: bytes | None) -> str:
+    """Say how many of the lines that a diff adds stand in the stock file already, if half do."""
+    lines = set(split(stock or b""))
+    added = [
+        line for hunk in file.hunks for line in hunk.new if line not in hunk.old and line.strip()
+    ]
+    found = sum(line in lines for line in added)
+    if not found or 2 * found < len(added):
+        return ""
+    return f" ({found} of {len(added)} added lines are in the base already: partly upstream?)"

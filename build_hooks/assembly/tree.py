@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from build_hooks.diffs import paths
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import FileDiff
+from build_hooks.diffs.owners import Clash, Ownership
+from build_hooks.diffs.reader import parse
+from build_hooks.diffs.writer import make
 from build_hooks.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -45,6 +50,35 @@ class Module:
         return self.path.endswith("/__init__.py")
 
 
+@dataclass(frozen=True)
+class Data:
+    """One data file that the overlay adds; there is no stock file."""
+
+    path: str
+    served: bytes
+    patches: tuple[str, ...]
+    stock: None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a patch made of one file: its diff, the content, by how much each hunk had moved."""
+
+    file: FileDiff
+    content: bytes
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: str, before: bytes | None, after: bytes) -> Change:
+        """Describe a change of which only the outcome is known.
+
+        Raises:
+            DiffError: if no patch could make it.
+        """
+        (file,) = parse(make(path, before, after).encode())
+        return cls(file, *apply(file, before))
+
+
 class Tree:
     """The base's files as the patches applied so far leave them."""
 
@@ -53,6 +87,7 @@ class Tree:
         self._stock: dict[str, bytes | None] = {}
         # For each file, its content after each patch that changed it.
         self._history: dict[str, list[tuple[str, str, bytes]]] = {}
+        self._owned: dict[str, Ownership] = {}
 
     def stock(self, path: str) -> bytes | None:
         """Return a file as the base has it.
@@ -73,19 +108,37 @@ class Tree:
         history = self._history.get(path)
         return history[-1][2] if history else self.stock(path)
 
-    def write(
-        self, patch: str, contents: Mapping[str, bytes], variants: Mapping[str, Version]
-    ) -> None:
+    def owners(self, path: str) -> list[str | None]:
+        """Return, for each line of a file, the patch that put it in; None for the base's own."""
+        return self._ownership(path).owners
+
+    def undone(self, patch: str, amends: Collection[str], change: Change) -> list[Clash]:
+        """Find the lines in which a patch's change of a file undoes an earlier patch."""
+        owned = self._ownership(change.file.path)
+        return owned.apply(change.file, change.offsets, patch, amends)[1]
+
+    def write(self, patch: str, variants: Mapping[str, Version], changes: Iterable[Change]) -> None:
         """Take over what a patch makes of its files.
 
         Args:
             patch: The id of the patch.
-            contents: Its files, by path.
             variants: For each path, the variant that its diff is from.
+            changes: What the patch makes of each file.
         """
-        for path, content in contents.items():
-            entry = (patch, str(variants[path]), content)
+        for change in changes:
+            path = change.file.path
+            owned, _ = self._ownership(path).apply(change.file, change.offsets, patch)
+            self._owned[path] = owned
+            entry = (patch, str(variants[path]), change.content)
             self._history.setdefault(path, []).append(entry)
+
+    def _ownership(self, path: str) -> Ownership:
+        return self._owned.get(path) or Ownership(self.stock(path))
+
+    def last_writer(self, path: str) -> str:
+        """Return the patch that changed a file last; empty if none has."""
+        history = self._history.get(path)
+        return history[-1][0] if history else ""
 
     def displaced_by(self, file: FileDiff, hunk: int) -> str | None:
         """Find the earlier patch whose change has taken a hunk's place away.
@@ -109,21 +162,19 @@ class Tree:
         return None
 
     def compile_errors(self) -> list[Conflict]:
-        """Compile every changed file.
+        """Compile every changed module, and read every JSON file; other data is taken as it is.
 
         Returns:
-            A conflict for each that is no longer Python.
+            A conflict for each that is no longer Python, or no JSON.
         """
         conflicts = []
         for path, history in sorted(self._history.items()):
             patch, variant, content = history[-1]
             try:
-                with warnings.catch_warnings():
-                    # What the compiler thinks of upstream's own lines is no news here.
-                    warnings.simplefilter("ignore")
-                    compile(content, path, "exec", dont_inherit=True)
+                _check_syntax(path, content)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                message = f"the patched file does not compile: {error}"
+                what = "the patched file does not compile" if paths.is_module(path) else "not JSON"
+                message = f"{what}: {error}"
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 
@@ -143,16 +194,28 @@ class Tree:
                 conflicts.append(Conflict(patch, variant, path, 0, message))
         return conflicts
 
-    def modules(self) -> tuple[Module, ...]:
-        """Return every changed file as it will be served."""
+    def files(self) -> tuple[Module | Data, ...]:
+        """Return every changed module as it will be served, and every data file."""
         return tuple(
-            self._module(path, [patch for patch, _, _ in history], history[-1][2])
+            self._file(path, [patch for patch, _, _ in history], history[-1][2])
             for path, history in sorted(self._history.items())
         )
 
-    def _module(self, path: str, patches: Sequence[str], content: bytes) -> Module:
-        served = content if content.endswith(b"\n") else content + b"\n"
+    def _file(self, path: str, patches: Sequence[str], content: bytes) -> Module | Data:
+        if not paths.is_module(path):
+            return Data(path, content, tuple(patches))
+        served = content if not content or content.endswith(b"\n") else content + b"\n"
         return Module(path, self.stock(path), served + _notice(patches), tuple(patches))
+
+
+def _check_syntax(path: str, content: bytes) -> None:
+    if path.endswith(".json"):
+        json.loads(content)
+    elif paths.is_module(path):
+        with warnings.catch_warnings():
+            # What the compiler thinks of upstream's own lines is no news here.
+            warnings.simplefilter("ignore")
+            compile(content, path, "exec", dont_inherit=True)
 
 
 def _notice(patches: Sequence[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import os
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 _ELSEWHERE = "set XDG_CACHE_HOME to a directory that you can write to"
 # What helps where the system refuses a file; where nothing is said, its own words are enough.
@@ -49,7 +50,7 @@ def cache_directory() -> Path:
     return home / "vllm-nemo" / "wheels"
 
 
-def open_release(release: Version, queue: Queue) -> Base:
+def open_release(release: Version, queues: Stack) -> Base:
     """Open a release: its wheel if that lies in the cache, else its files if it is locked.
 
     Where the index does not let a wheel be read in parts, the user is told so, and it is fetched
@@ -57,7 +58,7 @@ def open_release(release: Version, queue: Queue) -> Base:
 
     Args:
         release: The vLLM release.
-        queue: The queue, which holds the lock of the release.
+        queues: The queues, which hold the locks of the release.
 
     Returns:
         The base.
@@ -65,8 +66,8 @@ def open_release(release: Version, queue: Queue) -> Base:
     Raises:
         BaseError: if it cannot be had, or is something other than what was locked.
     """
-    locked = lock.load(queue.directory, release)
-    base = None if locked is None else _from_parts(release, locked)
+    locked = lock.load(queues.own.directory, release)
+    base = None if locked is None else _from_parts(release, locked, queues)
     if base is None:
         base = from_wheel(fetch_wheel(release, locked.wheels if locked else {}))
     if base.version != release:
@@ -114,7 +115,7 @@ def fetch_wheel(release: Version, known: Mapping[str, str], directory: Path | No
             return fetched.replace(directory / fetched.name)
 
 
-def _from_parts(release: Version, locked: lock.Lock) -> Base | None:
+def _from_parts(release: Version, locked: lock.Lock, queues: Stack) -> Base | None:
     """Open a locked release without its wheel; None if the wheel is there, or has to be fetched."""
     directory = cache_directory()
     with _refusals_explained(release, directory):
@@ -124,12 +125,38 @@ def _from_parts(release: Version, locked: lock.Lock) -> Base | None:
         from build_hooks.bases.index import parts
 
         try:
-            base, told = parts.read_locked(release, locked, directory.with_name("files"))
+            base, told = parts.read_locked(
+                release,
+                _with_others(locked, release, queues),
+                directory.with_name("files"),
+                _unlocked_files(locked, release, queues),
+            )
         except PartialFetchError as reason:
             print(f"vllm {release}: the whole wheel is fetched, for {reason}", file=sys.stderr)
             return None
     print(f"vllm {release}: {told}", file=sys.stderr)
     return base
+
+
+def _with_others(locked: lock.Lock, release: Version, queues: Stack) -> lock.Lock:
+    """Add the stock files that the locks of other queues know."""
+    stock = dict(locked.stock)
+    for queue in queues.queues[1:]:
+        theirs = lock.load(queue.directory, release)
+        stock = {**(theirs.stock if theirs else {}), **stock}
+    return dataclasses.replace(locked, content={**locked.content, "stock": stock})
+
+
+def _unlocked_files(locked: lock.Lock, release: Version, queues: Stack) -> set[str]:
+    """Return the files that only queues without a lock read, so that nobody knows their hash."""
+    stock = _with_others(locked, release, queues).stock
+    return {
+        file.path
+        for patch in queues.patches
+        if patch.needed(release) and (diff := patch.diff(release)) is not None
+        for file in diff.files
+        if file.path not in stock
+    }
 
 
 def _find(release: Version, directory: Path) -> Path | None:

@@ -16,7 +16,7 @@ from build_hooks.releases import spell
 
 if TYPE_CHECKING:
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
+    from build_hooks.queues.stack import Stack
 
 INSTALLED: Final = "installed"
 # A release, a path, or ``INSTALLED``.
@@ -65,12 +65,12 @@ def named(setting: str) -> Place:
     return path
 
 
-def open_place(place: Place, queue: Queue) -> Base:
+def open_place(place: Place, queues: Stack) -> Base:
     """Open a base; a release comes from the cache or from the package index.
 
     Args:
         place: What ``named`` returned.
-        queue: The queue, whose lock of a release says which files a build of it reads.
+        queues: The queues, whose locks of a release say which files a build of it reads.
 
     Returns:
         The base.
@@ -79,7 +79,7 @@ def open_place(place: Place, queue: Queue) -> Base:
         BaseError: if there is no such base, or it is not what it says it is.
     """
     if isinstance(place, Version):
-        return cache.open_release(place, queue)
+        return cache.open_release(place, queues)
     if isinstance(place, Path):
         return from_directory(place) if place.is_dir() else from_wheel(place)
     found = find_installed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import site
+import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,3 +62,19 @@ def _site_packages() -> list[Path]:
         variables = {"base": environment, "platbase": environment}
         places += [sysconfig.get_path(name, scheme, variables) for name in ("purelib", "platlib")]
     return [Path(place) for place in dict.fromkeys(places) if Path(place).is_dir()]
+
+
+def is_isolated() -> bool:
+    """Tell whether the build runs in an environment of its own, and cannot see the one that asks.
+
+    pip's isolation leaves the interpreter of the environment in its place. uv and ``python -m
+    build`` make a virtual environment for the build: uv says that it is the active one, ``build``
+    leaves the user's, if one is active.
+    """
+    prefix = Path(sys.prefix).resolve()
+    active = os.environ.get("VIRTUAL_ENV", "")
+    if active and Path(active).resolve() != prefix:
+        return False
+    of_build = prefix.name.startswith("build-env-")
+    of_uv = any(part.startswith("builds-v") for part in prefix.parts)
+    return sys.prefix != sys.base_prefix and (of_build or of_uv)

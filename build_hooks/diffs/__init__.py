@@ -4,7 +4,7 @@ Nothing here knows of queues or of vLLM.
 
 ::
 
-    model
-    reader, applier
+    model, paths
+    reader, applier, owners
     writer
 """

@@ -36,12 +36,16 @@ class MisfitError(ValueError):
         super().__init__("; ".join(misfit.message for misfit in misfits))
 
 
-def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]]:
-    """Apply the hunks of one file.
+def apply(
+    diff: FileDiff, content: bytes | None, owners: Sequence[str | None] = ()
+) -> tuple[bytes, tuple[int, ...]]:
+    """Apply one file's hunks.
 
     Args:
         diff: The diff of the file.
         content: Its content; None if there is no such file.
+        owners: For each line of the file, the patch that put it in; an error that shows lines
+            names it. Empty where nobody knows.
 
     Returns:
         The new content, and for each hunk by how many lines its place has moved.
@@ -54,7 +58,8 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
     if diff.added:
         if content is not None:
             raise MisfitError([Misfit(0, "the patch adds this file, but it is there already")])
-        return b"".join(line for hunk in diff.hunks for line in hunk.new), (0,)
+        content = b"".join(line for hunk in diff.hunks for line in hunk.new)
+        return content, (0,) * len(diff.hunks)
     if content is None:
         raise MisfitError([Misfit(0, "the base has no such file")])
     lines = split(content)
@@ -66,7 +71,11 @@ def apply(diff: FileDiff, content: bytes | None) -> tuple[bytes, tuple[int, ...]
         if not found:
             place = _nearest(lines, hunk)
             misfits.append(
-                Misfit(number, f"not found; nearest is line {place + 1}", _show(lines, hunk, place))
+                Misfit(
+                    number,
+                    f"not found; nearest is line {place + 1}",
+                    _show(lines, hunk, place, owners),
+                )
             )
         elif len(found) > 1:
             at = ", ".join(str(place + 1) for place in found)
@@ -135,11 +144,15 @@ def _nearest(lines: Sequence[bytes], hunk: Hunk) -> int:
     return max(best, 0)
 
 
-def _show(lines: Sequence[bytes], hunk: Hunk, place: int) -> str:
+def _show(lines: Sequence[bytes], hunk: Hunk, place: int, owners: Sequence[str | None]) -> str:
     window = lines[place : place + len(hunk.old)]
+    by = owners[place : place + len(hunk.old)] or [None] * len(window)
     shown = difflib.unified_diff(
         [_readable(line) for line in hunk.old],
-        [_readable(line) for line in window],
+        [
+            _readable(line) + (f"  <- {who}" if who else "")
+            for line, who in zip(window, by, strict=True)
+        ],
         "expected by the patch",
         f"base, line {place + 1}",
         n=len(hunk.old),

@@ -44,7 +44,7 @@ class FileDiff:
     Attributes:
         path: The file, as ``vllm/...``.
         added: Whether the file does not exist before.
-        hunks: Its changes.
+        hunks: Its changes; a new file that is empty has none.
         text: The part of the diff that says so, as it was read; empty for a diff made otherwise.
     """
 

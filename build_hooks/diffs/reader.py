@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
+from build_hooks.diffs import paths
 from build_hooks.diffs.model import MAXIMUM_BYTES, DiffError, FileDiff, Hunk, split
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def parse(data: bytes) -> tuple[FileDiff, ...]:
 
     Raises:
         DiffError: for anything but file headers and hunks (``diff --git`` lines, timestamps,
-            prose), a path outside ``vllm/``, a deletion or rename, a damaged or empty hunk.
+            prose), a path that no overlay can carry, a deletion or rename, a damaged or empty
+            hunk. A new file that is empty has a header, and no hunk.
     """
     text = _decode(data)
     faults = list(_line_faults(text))
@@ -81,8 +83,13 @@ def _decode(data: bytes) -> str:
 
 
 def _line_faults(text: str) -> Iterator[tuple[int, str]]:
-    in_hunk = False
+    in_hunk = in_data = False
+    before = ""
     for number, line in enumerate(text.split("\n")[:-1], 1):
+        if line.startswith("+++ ") and before.startswith("--- "):
+            # Blanks and tabs of a data file are what it says.
+            in_data = paths.is_data(line)
+        before = line
         if "\r" in line:
             yield number, "has a carriage return"
         elif "\0" in line:
@@ -99,7 +106,9 @@ def _line_faults(text: str) -> Iterator[tuple[int, str]]:
             yield number, "whitespace damage: an empty context line is one space"
         elif line[0] not in " +-" and line != "\\ No newline at end of file":
             yield number, "not part of a diff: file headers and hunks only"
-        elif line[0] == "+" and line != line.rstrip() and not line.startswith("+++ "):
+        elif in_data or line.startswith("+++ "):
+            continue
+        elif line[0] == "+" and line != line.rstrip():
             yield number, "whitespace damage: an added line ends in white space"
         elif line[0] == "+" and _INDENT.match(line, 1):
             yield number, "whitespace damage: an added line is indented with a tab"
@@ -117,31 +126,19 @@ def _file(patched: PatchedFile, line: int, faults: list[tuple[int, str]]) -> Fil
         faults.append((line, "paths are a/vllm/... and b/vllm/... (or /dev/null for a new file)"))
     elif not added and source[2:] != path:
         faults.append((line, f"renames {source[2:]} to {path}; an overlay cannot"))
-    faults += [(line, fault) for fault in _path_faults(path)]
+    faults += [(line, fault) for fault in paths.faults(path)]
+    if paths.is_data(path) and not added:
+        faults.append((line, f"changes {path}; an overlay can add a data file, not change one"))
     hunks = []
     line += 2
     for hunk in patched:
         hunks.append(_hunk(hunk, line, faults, added=added))
         line += 1 + len(hunk)
-    if not hunks:
-        faults.append((line, "has no hunk"))
+    if not hunks and not added:
+        faults.append((line, "has no hunk; only a new file that is empty has none"))
     elif added and len(hunks) > 1:
         faults.append((line, "a new file has one hunk"))
     return FileDiff(path, added, tuple(hunks))
-
-
-def _path_faults(path: str) -> Iterator[str]:
-    parts = path.split("/")
-    if path.startswith("/") or "\\" in path or ":" in path:
-        yield f"{path!r} is not a relative path with forward slashes"
-    elif any(part in ("", ".", "..") for part in parts):
-        yield f"{path!r} has an empty, '.' or '..' component"
-    elif parts[0] != "vllm":
-        yield f"{path!r} lies outside vllm/"
-    elif not path.endswith(".py"):
-        yield f"{path!r} is not a Python module"
-    elif not all(part.isidentifier() for part in path.removesuffix(".py").split("/")):
-        yield f"{path!r} cannot be imported: each component must be an identifier"
 
 
 def _hunk(hunk: ParsedHunk, line: int, faults: list[tuple[int, str]], *, added: bool) -> Hunk:

@@ -38,7 +38,7 @@ def make(path: str, before: bytes | None, after: bytes) -> str:
 def _make(path: str, before: bytes | None, after: bytes) -> str:
     new = split(after)
     if before is None:
-        body = [_header(0, 0, 0, len(new)), *(_line("+", line) for line in new)]
+        body = [_header(0, 0, 0, len(new)), *(_line("+", line) for line in new)] if new else []
         return f"--- /dev/null\n+++ b/{path}\n" + "".join(body)
     old = split(before)
     out = [f"--- a/{path}\n", f"+++ b/{path}\n"]

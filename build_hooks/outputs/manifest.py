@@ -8,32 +8,43 @@ from typing import TYPE_CHECKING, Any
 from build_hooks.files import sha256
 
 if TYPE_CHECKING:
-    from build_hooks.assembly.assemble import Outcome, Overlay
+    from build_hooks.assembly.assemble import Outcome
+    from build_hooks.outputs.wheel import Content
     from build_hooks.queues.model import Upstream
 
-FORMAT = 1
+FORMAT = 2
 
 
-def dump(overlay: Overlay, version: str, *, locked: bool) -> str:
+def dump(content: Content) -> str:
     """Write the manifest as JSON, the same text for the same build.
 
     Args:
-        overlay: The queue applied to a base.
-        version: The version of the wheel.
-        locked: Whether the build reproduces the lock of its release.
+        content: What the wheel is made of.
 
     Returns:
         The text of ``manifest.json``.
     """
+    overlay = content.overlay
     base = overlay.base
-    content = {
+    data = {
         "format": FORMAT,
-        "overlay": version,
+        "overlay": content.identity.version,
         "base": {
             "distribution": base.distribution,
             "version": str(base.version),
-            "locked": locked,
+            "release": str(overlay.release),
+            "locked": content.locked,
         },
+        "queues": [
+            {
+                "name": queue.name,
+                "revision": queue.revision,
+                "digest": queue.digest,
+                "locked": queue in content.verified,
+                "whole": overlay.stack.is_whole(queue),
+            }
+            for queue in overlay.stack.queues
+        ],
         "modules": {
             module.name: {
                 "path": module.path,
@@ -44,15 +55,20 @@ def dump(overlay: Overlay, version: str, *, locked: bool) -> str:
             }
             for module in overlay.modules
         },
+        "data": {
+            file.path: {"served": sha256(file.served), "patches": list(file.patches)}
+            for file in overlay.data
+        },
         "patches": [_patch(outcome) for outcome in overlay.outcomes],
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(data, indent=2) + "\n"
 
 
 def _patch(outcome: Outcome) -> dict[str, Any]:
     patch = outcome.patch
     return {
         "id": patch.id,
+        "queue": patch.queue,
         "title": patch.title,
         "outcome": outcome.outcome,
         "reason": outcome.reason,

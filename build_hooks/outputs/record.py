@@ -11,24 +11,32 @@ from build_hooks.queues.lock import FORMAT, lock_again, path
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from build_hooks.assembly.assemble import Overlay
+    from build_hooks.bases.base import Base
     from build_hooks.queues.lock import Lock
+    from build_hooks.queues.model import Queue
 
 
-def record(overlay: Overlay) -> dict[str, Any]:
-    """Describe a build in the terms of a lock.
+def record(overlay: Overlay, queue: Queue | None = None) -> dict[str, Any]:
+    """Describe what one queue of a build made, in the terms of its lock.
 
     Args:
-        overlay: The queue applied to a base.
+        overlay: The queues applied to a base.
+        queue: The queue; None for the last one.
 
     Returns:
         The fields of the lock that a build reproduces: stock files, patches, served files.
     """
+    stack = overlay.stack
+    queue = stack.top if queue is None else queue
+    mine = {patch.id for patch in stack.patches if patch.queue == queue.name}
     patches = {}
     for outcome in overlay.outcomes:
+        if outcome.patch.id not in mine:
+            continue
         entry: dict[str, Any] = {"outcome": outcome.outcome}
         if outcome.outcome == outcomes.APPLIED and outcome.diff is not None:
             entry["sha256"] = sha256(outcome.diff.text)
@@ -39,19 +47,25 @@ def record(overlay: Overlay) -> dict[str, Any]:
         remarks = {"reason": outcome.reason, "note": outcome.note}
         entry |= {field: text for field, text in remarks.items() if text}
         patches[outcome.patch.id] = entry
+    files = [file for file in overlay.stages[queue.name] if mine.intersection(file.patches)]
+    place = stack.queues.index(queue)
+    below = record(overlay, stack.queues[place - 1]) if place else None
     return {
-        "stock": overlay.stock_hashes(),
+        "below": None if below is None else sha256(json.dumps(below, sort_keys=True).encode()),
+        "stock": {f.path: None if f.stock is None else sha256(f.stock) for f in files},
         "patches": patches,
-        "served": {module.path: sha256(module.served) for module in overlay.modules},
+        "served": {file.path: sha256(file.served) for file in files},
     }
 
 
 def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
-    """Write the lock of a release.
+    """Write the lock of a release for the last queue of a stack.
+
+    The order of patches is kept, all else is sorted.
 
     Args:
         directory: The queue.
-        overlay: The queue applied to the release.
+        overlay: The queues applied to the release.
         wheels: The file names of the release's wheels, and their sha256.
 
     Returns:
@@ -74,24 +88,63 @@ def write(directory: Path, overlay: Overlay, wheels: Mapping[str, str]) -> Path:
     return file
 
 
-def verify(lock: Lock, overlay: Overlay) -> None:
-    """Compare a build with the lock of its release.
+def differing_files(lock: Lock, base: Base) -> list[str]:
+    """Find the files in which a base differs from a locked release, of those that a build reads.
+
+    Args:
+        lock: The lock of the release.
+        base: The base.
+
+    Returns:
+        Their paths, sorted.
+    """
+    return [
+        path
+        for path, expected in sorted(lock.stock.items())
+        if (None if (found := base.read(path)) is None else sha256(found)) != expected
+    ]
+
+
+def verify(lock: Lock, overlay: Overlay, queue: Queue | None = None) -> None:
+    """Compare what one queue of a build made with its lock of the release.
+
+    Of a queue that is not taken whole, only the diffs of the patches that are taken can be
+    compared.
 
     Args:
         lock: The lock.
-        overlay: The queue applied to the release.
+        overlay: The queues applied to the release.
+        queue: The queue; None for the last one.
 
     Raises:
         LockError: naming each entry that differs.
     """
-    differences = list(_differences("", lock.content, record(overlay)))
+    stack = overlay.stack
+    queue = stack.top if queue is None else queue
+    built, locked = record(overlay, queue), dict(lock.content)
+    under = stack.queues[: stack.queues.index(queue) + 1]
+    if not all(map(stack.is_whole, under)):
+        built, locked = _diffs(built), _diffs(locked, built["patches"])
+    differences = list(_differences("", locked, built))
     if differences:
         listed = "\n".join(f"  {difference}" for difference in differences)
+        whose = "its" if queue is stack.own else f"{queue.name}'s"
         message = (
-            f"The build of vLLM {lock.release} does not reproduce its lock:\n{listed}\n"
+            f"The build of vLLM {lock.release} does not reproduce {whose} lock:\n{listed}\n"
             f"If the queue was changed on purpose, {lock_again(lock.release)}"
         )
         raise LockError(message)
+
+
+def _diffs(recorded: Mapping[str, Any], taken: Collection[str] | None = None) -> dict[str, Any]:
+    """Keep of a record what each patch says by itself: its outcome, and the hash of its diff."""
+    return {
+        "patches": {
+            id_: {field: entry.get(field) for field in ("outcome", "sha256")}
+            for id_, entry in recorded["patches"].items()
+            if taken is None or id_ in taken
+        }
+    }
 
 
 def _differences(where: str, locked: object, built: object) -> Iterator[str]:

@@ -23,15 +23,22 @@ def render(content: Content) -> str:
     base = content.overlay.base
     mark = "" if content.locked else ", unlocked"
     version = content.identity.version
+    others = [
+        f"{queue.name} {queue.revision} from {queue.directory}"
+        for queue in content.overlay.stack.queues[1:]
+    ]
+    on_top = f"\non top: {', '.join(others)}" if others else ""
     title = f"vllm-nemo {version} for vLLM {base.version} ({base.origin}{mark})"
     rows = [_row(outcome) for outcome in content.overlay.outcomes]
     shown = tables.render(("patch", "outcome", "files"), rows)
-    return f"{title}\n\n{shown}\n"
+    return f"{title}{on_top}\n\n{shown}\n"
 
 
 def _row(outcome: Outcome) -> tables.Row:
     """Make the row of a patch, with a line for each file and each remark below it."""
-    files = [f"{path}: {_runs(moved)}" for path, moved in sorted(outcome.offsets.items())]
+    files = [
+        f"{path}: {_runs(moved) or 'empty'}" for path, moved in sorted(outcome.offsets.items())
+    ]
     remarks = [text for text in (outcome.reason, outcome.note) if text]
     cells = (outcome.patch.id, outcome.outcome, str(len(files)) if files else "")
     return tables.Row(cells, [*files, *remarks])

@@ -13,24 +13,24 @@ from build_hooks.files import sha256
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from build_hooks.assembly.assemble import Overlay
+    from build_hooks.outputs.wheel import Content
     from build_hooks.queues.model import Patch, ReleaseDiff
 
 _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
-def dump(overlay: Overlay, version: str) -> str:
+def dump(content: Content) -> str:
     """Write the bill of materials of one overlay, the same text for the same build.
 
     Args:
-        overlay: The queue applied to a base.
-        version: The version of the wheel.
+        content: What the wheel is made of.
 
     Returns:
         The text, JSON of CycloneDX 1.6.
     """
+    overlay, version = content.overlay, content.identity.version
     base = overlay.base
-    content = {
+    data = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -43,6 +43,13 @@ def dump(overlay: Overlay, version: str) -> str:
                 "version": version,
                 "purl": f"pkg:pypi/vllm-nemo@{_quote(version)}",
                 "licenses": _LICENCES,
+                "properties": [
+                    {
+                        "name": f"vllm-nemo:queue:{queue.name}",
+                        "value": f"revision {queue.revision}, sha256 {queue.digest}",
+                    }
+                    for queue in overlay.stack.queues
+                ],
                 "pedigree": {
                     "ancestors": [
                         {
@@ -64,14 +71,14 @@ def dump(overlay: Overlay, version: str) -> str:
         "components": [
             {
                 "type": "file",
-                "bom-ref": module.path,
-                "name": f"vllm_nemo/_modules/{module.path}",
-                "hashes": [{"alg": "SHA-256", "content": sha256(module.served)}],
+                "bom-ref": file.path,
+                "name": f"vllm_nemo/_modules/{file.path}",
+                "hashes": [{"alg": "SHA-256", "content": sha256(file.served)}],
             }
-            for module in overlay.modules
+            for file in overlay.files
         ],
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(data, indent=2) + "\n"
 
 
 def _patch(patch: Patch, diff: ReleaseDiff) -> dict[str, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from build_hooks.assembly.assemble import Overlay
     from build_hooks.outputs.naming import Identity
     from build_hooks.project import Project
+    from build_hooks.queues.model import Queue
 
 _PACKAGE = "vllm_nemo"
 _ACTIVATION = ("vllm_nemo.pth", "vllm_nemo.start")
@@ -29,16 +30,21 @@ class Content:
     Attributes:
         project: The source tree.
         identity: The wheel's version and requirement.
-        overlay: The queue applied to the base.
-        locked: Whether the overlay reproduces the lock of its release.
+        overlay: The patches applied to the base.
+        verified: The queues whose locks of the release the overlay reproduces.
         licence: The text of the base's licence.
     """
 
     project: Project
     identity: Identity
     overlay: Overlay
-    locked: bool
+    verified: tuple[Queue, ...]
     licence: bytes
+
+    @property
+    def locked(self) -> bool:
+        """Whether our own queue made what its lock of the release says."""
+        return self.overlay.stack.own in self.verified
 
 
 def write(content: Content, directory: Path) -> dict[str, Path]:
@@ -65,18 +71,33 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     }
     contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
     version = content.identity.version
-    contents |= {
-        f"{_PACKAGE}/_modules/{module.path}": module.served for module in content.overlay.modules
-    }
-    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(
-        content.overlay, version, locked=content.locked
-    ).encode()
+    contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
+    for queue in content.overlay.stack.queues[1:]:
+        contents |= _packages(queue.directory / "python", contents)
+    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content).encode()
     contents[f"{_PACKAGE}-{version}.dist-info/licenses/vllm/LICENSE"] = content.licence
     files = {name: directory / name for name in contents}
     for name, path in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(contents[name])
     return files
+
+
+def _packages(directory: Path, taken: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Read the Python packages that a queue brings, which lie beside ours in the wheel.
+
+    Raises:
+        BuildError: if one has a name that is taken.
+    """
+    names = {name.split("/")[0] for name in taken} | {"vllm"}
+    found = {}
+    for path in sorted(directory.glob("*/**/*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name = path.relative_to(directory).as_posix()
+            if name.split("/")[0] in names:
+                raise BuildError(f"{path}: the wheel has a package of that name already")
+            found[name] = path.read_bytes()
+    return found
 
 
 def write_sbom(content: Content, directory: Path) -> Path:
@@ -93,7 +114,7 @@ def write_sbom(content: Content, directory: Path) -> Path:
         OSError: if it cannot be written.
     """
     path = directory / _SBOM
-    path.write_text(sbom.dump(content.overlay, content.identity.version), encoding="utf-8")
+    path.write_text(sbom.dump(content), encoding="utf-8")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -87,9 +88,9 @@ class Fields:
             self._fault(field, "must be 1 or more")
         return value
 
-    def strings(self, field: str) -> list[str]:
+    def strings(self, field: str, *, required: bool = True) -> list[str]:
         """Read a list of texts."""
-        value = self._get(field, list, "a list of strings")
+        value = self._get(field, list, "a list of strings", required=required)
         if not all(isinstance(item, str) for item in value):
             self._fault(field, "must be a list of strings")
             return []
@@ -136,6 +137,16 @@ class Fields:
                 found[release] = value.strip()
         return found
 
+    def requirements(self, field: str) -> list[str]:
+        """Read a list of requirements (PEP 508); the field may be missing."""
+        found = []
+        for text in self.strings(field, required=False):
+            try:
+                found.append(str(Requirement(text)))
+            except InvalidRequirement as error:
+                self._fault(field, f"{text!r} is no requirement: {error}")
+        return found
+
     def ends(self, field: str) -> dict[str, Version]:
         """Read a table of files and the releases since which they are no longer changed."""
         found = {}
@@ -147,8 +158,8 @@ class Fields:
                 found[path] = release
         return found
 
-    def upstream(self, field: str) -> tuple[Upstream, ...]:
-        """Read a list of upstream references."""
+    def upstream(self, field: str, *, strict: bool = True) -> tuple[Upstream, ...]:
+        """Read a list of upstream references; without ``strict``, one may be any text."""
         found = []
         for number, entry in enumerate(self._get(field, list, "a list", required=False), 1):
             where = f"{field}[{number}]"
@@ -158,7 +169,11 @@ class Fields:
             before = len(self._problems)
             table = Fields(entry, f"{self._file}: {where}", self._problems)
             kind = table.text("kind", pattern=_KIND, meaning="issue, pull or commit")
-            ref = table.text("ref", pattern=_REFERENCE, meaning="owner/repository#1 or @commit")
+            ref = table.text(
+                "ref",
+                pattern=_REFERENCE if strict else None,
+                meaning="owner/repository#1 or @commit",
+            )
             note = table.text("note", required=False, pattern=ONE_LINE, meaning="one line")
             fixed = table.text("fixed-in", required=False)
             table.end()

@@ -2,7 +2,8 @@
 
 ``locks/<release>.json`` holds the sha256 of the release's wheels, of every stock file read, of
 every diff applied and of every module served, with the outcome and offsets of each patch; and that
-of the release's licence, which the overlay carries.
+of the release's licence, which the overlay carries. The lock of a queue that lies on others says
+under ``below`` what they made.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TABLES: dict[str, Callable[[Any], bool]] = {
     ),
     "served": lambda entry: isinstance(entry, str),
 }
-FIELDS = {"format", "release", "licence", *_TABLES}
+FIELDS = {"format", "release", "licence", "below", *_TABLES}
 
 
 @dataclass(frozen=True)
@@ -103,4 +104,4 @@ def lock_again(release: object) -> str:
 
 
 def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: data[field] for field in ("stock", "patches", "served")}
+    return {field: data[field] for field in ("below", "stock", "patches", "served")}

@@ -12,56 +12,59 @@ import functools
 import io
 import symtable
 import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import decode_source
 from typing import TYPE_CHECKING, NamedTuple
 
 from build_hooks.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from build_hooks.diffs.model import FileDiff
     from build_hooks.queues.model import Patch
 
-_PACKAGE = "vllm_nemo"
-_PARENTS = (_PACKAGE, f"{_PACKAGE}.patches", f"{_PACKAGE}.patches.shared")
 # As many lines as a hook may add to one file. A diff that adds more carries logic.
 HOOK = 10
 
 
-def check(patch: Patch, home: str, package: Path) -> Iterator[Problem]:
-    """Find what the diffs of a patch import or call and the run-time package has not.
+Packages = Mapping[str, "Path"]
+
+
+def check(patch: Patch, home: str, packages: Packages, *, own: bool) -> Iterator[Problem]:
+    """Find what the diffs of a patch import or call and the packages of its queue have not.
 
     Args:
         patch: The patch.
         home: Its directory, as messages name it; ends with a slash.
-        package: The sources of the run-time package.
+        packages: The sources of each Python package that comes with the queue, by its name.
+        own: Whether the logic has to be in the module that the patch names.
 
     Yields:
         A problem for each name, and for logic in another module than the patch names.
     """
     toml = f"{home}patch.toml"
     if patch.module:
-        source = _source(package, patch.module)
+        source = _source(packages, patch.module)
         if source is None:
             yield Problem(toml, "module", f"{patch.module} does not exist")
             return
         try:
             _names(source.read_bytes())
         except (SyntaxError, ValueError) as error:
-            name = source.relative_to(package.parent).as_posix()
+            root = packages[patch.module.split(".")[0]].parent
+            name = source.relative_to(root).as_posix()
             yield Problem(name, "", f"is not Python: {error}")
             return
     used = False
     for variant in patch.variants:
         for file in variant.files:
-            uses, faults = _uses(file, package)
+            uses, faults = _uses(file, packages)
             used = used or bool(uses)
-            faults += [fault for use in uses if (fault := _fault(use, patch, package))]
+            faults += [fault for use in uses if (fault := _fault(use, patch, packages, own=own))]
             for fault in dict.fromkeys(faults):
                 yield Problem(f"{home}{variant.release}.patch", "", f"{file.path} {fault}")
-    if patch.module and not used:
+    if own and patch.module and not used:
         yield Problem(toml, "module", f"no diff uses {patch.module}")
 
 
@@ -114,21 +117,21 @@ class _Use(NamedTuple):
     name: str = ""
 
 
-def _fault(use: _Use, patch: Patch, package: Path) -> str:
+def _fault(use: _Use, patch: Patch, packages: Packages, *, own: bool) -> str:
     """Say what is wrong with a use; nothing if it is right."""
-    if not f"{use.module}.".startswith(f"{patch.module}."):
+    if own and not f"{use.module}.".startswith(f"{patch.module}."):
         return f"uses {use.module}, but patch.toml names {patch.module or 'no module'}"
-    source = _source(package, use.module)
+    source = _source(packages, use.module)
     if source is None:
         return f"uses {use.module}, which does not exist"
     whole = f"{use.module}.{use.name}"
-    if use.name and not _source(package, whole) and use.name not in _names(source.read_bytes()):
+    if use.name and not _source(packages, whole) and use.name not in _names(source.read_bytes()):
         return f"uses {whole}, which does not exist"
     return ""
 
 
-def _uses(file: FileDiff, package: Path) -> tuple[list[_Use], list[str]]:
-    """Find what the added lines of a diff use of the package, and what of that cannot be told."""
+def _uses(file: FileDiff, packages: Packages) -> tuple[list[_Use], list[str]]:
+    """Find what the added lines of a diff use of the packages, and what of that cannot be told."""
     lines = [line for hunk in file.hunks for line in _added(hunk.old, hunk.new)]
     uses: list[_Use] = []
     faults: list[str] = []
@@ -138,7 +141,7 @@ def _uses(file: FileDiff, package: Path) -> tuple[list[_Use], list[str]]:
     number = 0
     while number < len(lines):
         words = _words(lines[number])
-        if not {_PACKAGE, "import"} <= set(words):
+        if "import" not in words or not set(packages) & set(words):
             code.append(words)
             number += 1
             continue
@@ -147,7 +150,7 @@ def _uses(file: FileDiff, package: Path) -> tuple[list[_Use], list[str]]:
             line = lines[number].strip()
             faults.append(f"has an import that cannot be read: write it on a line alone: {line}")
         for statement in statements:
-            for use, bound in _imported(statement, package):
+            for use, bound in _imported(statement, packages):
                 uses.append(use)
                 if not use.name:
                     called[bound] = use.module
@@ -159,8 +162,11 @@ def _uses(file: FileDiff, package: Path) -> tuple[list[_Use], list[str]]:
             for name in _attributes(words, bound)
         ]
         uses += found
-        if not found and any(_attributes(words, _PACKAGE)):
-            faults.append(f"uses {_PACKAGE} without an import in the same diff")
+        faults += [
+            f"uses {package} without an import in the same diff"
+            for package in ([] if found else packages)
+            if any(_attributes(words, package))
+        ]
     return uses, faults
 
 
@@ -197,15 +203,16 @@ def _imports(lines: Sequence[str], start: int) -> tuple[list[ast.Import | ast.Im
     return [], start + 1
 
 
-def _imported(statement: ast.Import | ast.ImportFrom, package: Path) -> Iterator[tuple[_Use, str]]:
-    """Give what a statement imports of the package, and what the diff calls it."""
+def _imported(
+    statement: ast.Import | ast.ImportFrom, packages: Packages
+) -> Iterator[tuple[_Use, str]]:
+    """Give what a statement imports of the packages, and what the diff calls it."""
     parent = (statement.module or "") if isinstance(statement, ast.ImportFrom) else ""
     for alias in statement.names:
         whole = f"{parent}.{alias.name}" if parent else alias.name
-        if whole.split(".")[0] != _PACKAGE:
+        if whole.split(".")[0] not in packages:
             continue
-        # The logic lies two levels down: above it, there is nothing but modules.
-        is_module = parent in ("", *_PARENTS) or _source(package, whole) is not None
+        is_module = not parent or _source(packages, whole) is not None or _is_bare(packages, parent)
         use = _Use(whole) if is_module else _Use(parent, alias.name)
         yield use, alias.asname or alias.name
 
@@ -219,9 +226,19 @@ def _attributes(words: Sequence[str], name: str) -> Iterator[str]:
             yield words[place + len(chain)]
 
 
-def _source(package: Path, module: str) -> Path | None:
-    """Return the source file of a module of the package, None if there is none."""
-    path = package.parent.joinpath(*module.split("."))
+def _is_bare(packages: Packages, module: str) -> bool:
+    """Tell whether a package has modules and no names of its own, so that a module is meant."""
+    source = _source(packages, module)
+    # Our own has names, and none that a diff may use.
+    return module == "vllm_nemo" or (
+        source is not None and source.name == "__init__.py" and not _names(source.read_bytes())
+    )
+
+
+def _source(packages: Packages, module: str) -> Path | None:
+    """Return the source file of a module of one of the packages, None if there is none."""
+    name, *inside = module.split(".")
+    path = packages[name].joinpath(*inside)
     candidates = (path.with_name(f"{path.name}.py"), path / "__init__.py")
     return next((file for file in candidates if file.is_file()), None)
 

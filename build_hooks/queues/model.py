@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from build_hooks.files import sha256
 from build_hooks.releases import final
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from build_hooks.diffs.model import FileDiff
+    from build_hooks.errors import Problem
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,10 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        """Return the page of the reference."""
+        """Return the page of the reference; a reference of another form as it is."""
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+[#@]\w+", self.ref, re.ASCII):
+            # Of another queue, whose references are free.
+            return self.ref
         repository, name = re.split("[#@]", self.ref, maxsplit=1)
         kind = {"issue": "issues", "pull": "pull", "commit": "commit"}[self.kind]
         return f"https://github.com/{repository}/{kind}/{name}"
@@ -72,14 +77,24 @@ class Patch:
 
     Attributes:
         id: The name of its directory.
+        queue: The name of its queue.
+        directory: Where its diffs lie.
+        releases: The releases that its queue supports.
         module: The module of the run-time package that has its logic; empty if it needs none.
         vllm: The range of releases that need it.
+        amends: Earlier patches that it may undo.
+        needs: Patches that it cannot do without; they come before it.
+        requires: Distributions that its logic imports, as requirements.
         ends: Files that it no longer changes, and since which release.
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
+        review: What an import was not sure of, and a person has not looked at yet.
     """
 
     id: str
+    queue: str
+    directory: Path
+    releases: tuple[Version, ...]
     title: str
     why: str
     risk: str
@@ -89,10 +104,18 @@ class Patch:
     module: str
     logic: str
     upstream: tuple[Upstream, ...]
+    amends: tuple[str, ...]
+    needs: tuple[str, ...]
+    requires: tuple[str, ...]
     ends: Mapping[str, Version]
     not_needed: Mapping[Version, str]
     notes: Mapping[Version, str]
     variants: tuple[Variant, ...]
+    review: tuple[str, ...] = ()
+
+    def variant_file(self, release: Version) -> Path:
+        """Return where the variant for a release lies, or would lie."""
+        return self.directory / f"{release}.patch"
 
     def needed(self, release: Version) -> bool:
         """Tell whether a base needs the patch.
@@ -101,6 +124,11 @@ class Patch:
             release: The version of the base; one that is no release counts as its release.
         """
         return self.vllm.contains(final(release), prereleases=True)
+
+    def changes(self, path: str, release: Version) -> bool:
+        """Tell whether the patch has not stopped changing a file by a release."""
+        end = self.ends.get(path)
+        return end is None or final(release) < end
 
     def diff(self, release: Version) -> ReleaseDiff | None:
         """Put the whole diff for a release together.
@@ -175,34 +203,35 @@ class Patch:
 
 @dataclass(frozen=True)
 class Queue:
-    """A patch queue.
+    """A queue: where it lies, and what of it can be used.
 
     Attributes:
         directory: Where it lies.
+        name: Its name, which is fit for the local part of a version.
         releases: The supported releases, oldest first.
-        revision: The fourth component of the overlay's version.
-        patches: The patches, in the order in which they are applied.
+        revision: Counts what has been published of it.
+        requires: Distributions that its patches import, as requirements.
+        patches: The patches in their order, without those that break the format.
+        faults: What is wrong, by the id of the patch; under "" what is wrong with the queue itself.
     """
 
     directory: Path
+    name: str
     releases: tuple[Version, ...]
     revision: int
+    requires: tuple[str, ...]
     patches: tuple[Patch, ...]
+    faults: Mapping[str, tuple[Problem, ...]]
 
-    def with_patch(self, patch: Patch) -> Queue:
-        """Return the queue with a patch in place of the one that has its id.
-
-        Args:
-            patch: The patch.
-        """
-        patches = (patch if known.id == patch.id else known for known in self.patches)
-        return replace(self, patches=tuple(patches))
-
-    def variant_file(self, patch: str, release: Version) -> Path:
-        """Return where the variant of a patch lies, or would lie.
-
-        Args:
-            patch: The id of the patch.
-            release: The release of the variant.
-        """
-        return self.directory / "patches" / patch / f"{release}.patch"
+    @property
+    def digest(self) -> str:
+        """The sha256 of everything that the queue brings into a wheel, in hex."""
+        files = [self.directory / "series.toml"]
+        for name in ("patches", "python"):
+            files += sorted(p for p in (self.directory / name).rglob("*") if p.is_file())
+        listed = [
+            f"{path.relative_to(self.directory).as_posix()} {sha256(path.read_bytes())}\n"
+            for path in files
+            if "__pycache__" not in path.parts
+        ]
+        return sha256("".join(listed).encode())

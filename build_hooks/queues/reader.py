@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from build_hooks.diffs.model import MAXIMUM_BYTES, DiffError
@@ -31,18 +32,42 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 # Names of directories, so no longer than any file system takes.
-_ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+ID = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _MODULE = re.compile(r"vllm_nemo\.patches\.[a-z_0-9]+")
 _SWITCH = re.compile(r"always|NRL_[A-Z0-9]+(_[A-Z0-9]+)*")
+# The local part of a version, as PEP 440 has it, and no number alone.
+_NAME = re.compile(r"(?=.{1,32}\Z)[a-z][a-z0-9]*")
+# The project's own queue.
+OWN = "nemo"
 # Far above any file of a queue; a reader that never ends is no reader.
 _MAXIMUM_BYTES = 1 << 20
 
 
-def load(directory: Path) -> Queue:
-    """Read a queue.
+@dataclass(frozen=True)
+class Series:
+    """What ``series.toml`` says for each of its patches."""
+
+    name: str
+    directory: Path
+    releases: tuple[Version, ...]
+    requires: tuple[str, ...]
+    own: bool
+
+    @property
+    def packages(self) -> dict[str, Path]:
+        """The Python packages whose sources lie with the queue, by their names."""
+        if self.own:
+            return {"vllm_nemo": self.directory / "vllm_nemo"}
+        roots = sorted((self.directory / "python").glob("*/__init__.py"))
+        return {root.parent.name: root.parent for root in roots}
+
+
+def load(directory: Path, *, own: bool = True) -> Queue:
+    """Read a queue that has to be whole.
 
     Args:
-        directory: A directory with ``series.toml`` and ``patches/``, and the run-time package.
+        directory: Where the queue lies.
+        own: Whether it is the project's own queue.
 
     Returns:
         The queue.
@@ -50,31 +75,74 @@ def load(directory: Path) -> Queue:
     Raises:
         QueueError: naming each file and field that breaks the format.
     """
-    problems: list[Problem] = []
-    series = _read(directory / "series.toml", directory, problems)
-    releases: tuple[Version, ...] = ()
-    revision = 0
-    if series is None:
-        # What it would list is told all the same what is wrong with it.
-        ids = sorted(path.name for path in directory.glob("patches/*"))
-    else:
-        table = Fields(series, "series.toml", problems)
-        releases = table.releases("releases")
-        revision = table.number("revision")
-        ids = table.strings("patches")
-        table.end()
-        _compare(ids, directory, problems)
-    patches = [
-        _patch(name, directory, releases, problems)
-        for name in dict.fromkeys(ids)
-        if _ID.fullmatch(name) and (directory / "patches" / name).is_dir()
-    ]
-    whole = tuple(patch for patch in patches if patch is not None)
-    if not problems:
-        problems += logic.strays(whole, directory / "vllm_nemo")
+    queue = read(directory, own=own)
+    problems = [problem for faults in queue.faults.values() for problem in faults]
     if problems:
         raise QueueError(problems)
-    return Queue(directory, releases, revision, whole)
+    return queue
+
+
+def read(directory: Path, *, own: bool = True) -> Queue:
+    """Read a queue from a directory with ``series.toml`` and ``patches/``.
+
+    A patch that breaks the format is left out, and its faults are told in the queue: whoever needs
+    it, or the whole queue, asks for that (``queues.stack``).
+
+    Args:
+        directory: Where the queue lies.
+        own: Whether it is the project's own queue, which owes more to its readers: reasons, the
+            risk, when a patch can go, and logic in the module of its name.
+
+    Raises:
+        QueueError: if there is no queue, or ``series.toml`` is not one.
+    """
+    problems: list[Problem] = []
+    series = _read(directory / "series.toml", directory, problems)
+    if series is None:
+        # What it would list is told all the same what is wrong with it.
+        for path in sorted(directory.glob("patches/*")):
+            _patch(path.name, Series(OWN, directory, (), (), own=own), problems)
+        raise QueueError(problems)
+    table = Fields(series, "series.toml", problems)
+    name = OWN if own else table.text("name", pattern=_NAME, meaning="a word such as acme")
+    header = Series(
+        name,
+        directory,
+        table.releases("releases"),
+        tuple(table.requirements("requires")),
+        own=own,
+    )
+    revision = table.number("revision")
+    ids = table.strings("patches")
+    table.end()
+    _compare(ids, directory, problems)
+    patches = [
+        patch
+        for id_ in dict.fromkeys(ids)
+        if ID.fullmatch(id_) and (directory / "patches" / id_).is_dir()
+        if (patch := _patch(id_, header, problems)) is not None
+    ]
+    problems += _check_order(patches, own=own)
+    if own and not problems:
+        problems += logic.strays(patches, directory / "vllm_nemo")
+    faults: dict[str, list[Problem]] = {}
+    for problem in problems:
+        faults.setdefault(_patch_of(problem), []).append(problem)
+    return Queue(
+        directory,
+        name,
+        header.releases,
+        revision,
+        header.requires,
+        tuple(patch for patch in patches if patch.id not in faults),
+        {id_: tuple(found) for id_, found in faults.items()},
+    )
+
+
+def _patch_of(problem: Problem) -> str:
+    """Return the id of the patch that a problem is about; empty for the queue itself."""
+    parts = problem.file.split("/")
+    return parts[1] if parts[0] == "patches" and len(parts) > 2 else ""
 
 
 def _read(path: Path, directory: Path, problems: list[Problem]) -> dict[str, Any] | None:
@@ -97,7 +165,7 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
     for name, times in Counter(ids).items():
         if times > 1:
             problems.append(Problem("series.toml", "patches", f"lists {name!r} {times} times"))
-        if not _ID.fullmatch(name):
+        if not ID.fullmatch(name):
             message = f"{name!r} is not an id: lower-case words and hyphens, 64 characters at most"
             problems.append(Problem("series.toml", "patches", message))
         elif not (directory / "patches" / name).is_dir():
@@ -111,41 +179,57 @@ def _compare(ids: Sequence[str], directory: Path, problems: list[Problem]) -> No
     ]
 
 
-def _patch(
-    name: str, directory: Path, releases: Sequence[Version], problems: list[Problem]
-) -> Patch | None:
-    home = directory / "patches" / name
+def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
+    home = series.directory / "patches" / name
     file = f"patches/{name}/patch.toml"
     before = len(problems)
-    data = _read(home / "patch.toml", directory, problems)
-    variants = _variants(home, directory, problems)
+    data = _read(home / "patch.toml", series.directory, problems)
+    variants = _variants(home, series.directory, problems)
     if data is None:
         return None
     table = Fields(data, file, problems)
+    own = series.own
     patch = Patch(
         id=name,
+        queue=series.name,
+        directory=home,
+        releases=series.releases,
         title=table.text("title", pattern=ONE_LINE, meaning="one line"),
-        why=table.text("why"),
-        risk=table.text("risk"),
-        removal=table.text("removal"),
+        why=table.text("why", required=own),
+        risk=table.text("risk", required=own),
+        removal=table.text("removal", required=own),
         vllm=table.specifiers("vllm"),
-        switch=table.text("switch", pattern=_SWITCH, meaning="'always' or an NRL_ variable"),
+        switch=table.text(
+            "switch",
+            required=own,
+            pattern=_SWITCH if own else None,
+            meaning="'always' or an NRL_ variable",
+        )
+        or "always",
         module=table.text(
-            "module", required=False, pattern=_MODULE, meaning="a module of vllm_nemo.patches"
+            "module",
+            required=False,
+            pattern=_MODULE if own else None,
+            meaning="a module of vllm_nemo.patches",
         ),
         logic=table.text("logic", required=False),
-        upstream=table.upstream("upstream"),
+        upstream=table.upstream("upstream", strict=own),
+        amends=tuple(table.strings("amends", required=False)),
+        needs=tuple(table.strings("needs", required=False)),
+        requires=tuple(table.requirements("requires")),
         ends=table.ends("ends"),
         not_needed=table.by_release("not-needed"),
         notes=table.by_release("notes"),
         variants=variants,
+        review=tuple(table.strings("review", required=False)),
     )
     table.end()
     # Without the releases, whose fault is told, there is nothing to hold the patch against.
-    if len(problems) == before and releases:
-        problems += _check(patch, file, releases)
-        problems += logic.check(patch, f"patches/{name}/", directory / "vllm_nemo")
-        problems += logic.large(patch, f"patches/{name}/")
+    if len(problems) == before and series.releases:
+        problems += _check(patch, file, own=own)
+        problems += logic.check(patch, f"patches/{name}/", series.packages, own=own)
+        if own:
+            problems += logic.large(patch, f"patches/{name}/")
     return patch if len(problems) == before else None
 
 
@@ -172,13 +256,13 @@ def _variants(home: Path, directory: Path, problems: list[Problem]) -> tuple[Var
     return tuple(sorted(variants, key=lambda variant: variant.release))
 
 
-def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Problem]:
+def _check(patch: Patch, file: str, *, own: bool) -> Iterable[Problem]:
     """Check what needs the patch as a whole: each release is served, each diff is used."""
     if not patch.variants:
         yield Problem(file, "", "there is no <release>.patch beside it")
         return
     used = set()
-    for release in releases:
+    for release in patch.releases:
         reason = patch.not_needed.get(release)
         if patch.needed(release):
             diff = patch.diff(release)
@@ -188,7 +272,7 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
                 used |= {(since, path) for path, since in diff.variants.items()}
             if reason is not None:
                 yield Problem(file, "not-needed", f"{release} lies inside the range {patch.vllm}")
-        elif reason is None:
+        elif reason is None and own:
             yield Problem(
                 file, "not-needed", f"{release} lies outside the range {patch.vllm}: say why"
             )
@@ -198,7 +282,7 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
         ("ends", patch.ends.values()),
     ):
         for release in given:
-            if release not in releases:
+            if release not in patch.releases:
                 yield Problem(file, field, f"{release} is not a supported release")
     yield from _check_variants(patch, file.removesuffix("patch.toml"), used)
     for path, end in patch.ends.items():
@@ -207,6 +291,22 @@ def _check(patch: Patch, file: str, releases: Sequence[Version]) -> Iterable[Pro
             yield Problem(file, "ends", f"no variant before {end} changes {path}")
         elif end in changed:
             yield Problem(file, "ends", f"{end}.patch changes {path}, which ends there")
+
+
+def _check_order(patches: Sequence[Patch], *, own: bool) -> Iterable[Problem]:
+    """Check that what a patch amends or needs comes before it.
+
+    A patch of another queue may name one of ours, which is known only in the stack of queues.
+    """
+    listed = {patch.id for patch in patches}
+    earlier: set[str] = set()
+    for patch in patches:
+        for field, names in (("amends", patch.amends), ("needs", patch.needs)):
+            for other in names:
+                if other not in earlier and (own or other in listed):
+                    message = f"{other!r} is no patch that comes before it"
+                    yield Problem(f"patches/{patch.id}/patch.toml", field, message)
+        earlier.add(patch.id)
 
 
 def _check_variants(

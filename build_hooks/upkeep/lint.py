@@ -32,6 +32,13 @@ def faults(queue: Queue, project: Project) -> list[str]:
         if cell.outcome in (outcomes.STALE, outcomes.UNLOCKED)
     ]
     found += [
+        f"patches/{patch.id}/patch.toml: review: {entry}; look at it, then take the entry out"
+        for patch in queue.patches
+        for entry in patch.review
+    ]
+    if queue.directory != project.queue:
+        return found
+    found += [
         f"{project.shown(path)} is not fresh: python -m build_hooks docs"
         for path in pages.stale(pages.pages(queue, project), project)
     ]

@@ -5,12 +5,8 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from build_hooks.errors import BuildError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _OURS = "new release"
 
@@ -52,18 +48,10 @@ def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
     return process.stdout, process.returncode
 
 
-def refuse_markers(contents: Mapping[str, bytes]) -> None:
-    """Refuse files in which a conflict is still marked.
+def is_marked(content: bytes) -> bool:
+    """Tell whether a conflict is still marked in a file.
 
     Args:
-        contents: The files, by path.
-
-    Raises:
-        BuildError: naming them.
+        content: The content of the file.
     """
-    begin = f"\n<<<<<<< {_OURS}".encode()
-    marked = [path for path, content in contents.items() if begin in b"\n" + content]
-    if marked:
-        raise BuildError(
-            f"unresolved conflict markers in {', '.join(marked)}: resolve them, then run this again"
-        )
+    return f"\n<<<<<<< {_OURS}".encode() in b"\n" + content

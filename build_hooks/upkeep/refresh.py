@@ -4,52 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from build_hooks.assembly.assemble import apply_patch
-from build_hooks.assembly.tree import Tree
+from build_hooks.assembly.assemble import apply_patch, undone_by
+from build_hooks.assembly.tree import Change, Tree
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import DiffError
-from build_hooks.diffs.reader import parse
-from build_hooks.diffs.writer import make
 from build_hooks.errors import BuildError, Conflict, ConflictError
 from build_hooks.releases import final
-from build_hooks.upkeep.merge import refuse_markers
+from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from packaging.version import Version
 
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Patch, Queue, ReleaseDiff
+    from build_hooks.queues.model import Patch, ReleaseDiff
+    from build_hooks.queues.stack import Stack
 
 
 _CORRECT = "Correct the patch; then run this again."
 
 
-def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
+def refresh(stack: Stack, patch: Patch, base: Base, tree: PatchTree | None, trees: Path) -> str:
     """Write a patch's variant for one release afresh.
 
     Args:
-        queue: The queue; the patches before this one are applied first.
+        stack: The queues; the patches before this one are applied first.
         patch: The patch to write.
         base: The release to write it for.
-        tree: A directory with the changed ``vllm/...`` files; None takes what the diff makes.
+        tree: The changed files; None takes what the diff makes.
+        trees: Where a port to this release left its trees: an earlier patch that does not apply,
+            and has a tree there, is left out.
 
     Returns:
         The diff of each file that older variants do not have already; empty if they have all.
 
     Raises:
-        ConflictError: if this or an earlier patch does not apply.
+        ConflictError: if this or an earlier patch does not apply, or this one undoes another.
         BuildError: if a changed file still has conflict markers, or nothing is changed.
     """
     state = Tree(base)
-    conflicts: list[Conflict] = []
-    for earlier in queue.patches[: queue.patches.index(patch)]:
+    for earlier in stack.patches[: stack.patches.index(patch)]:
+        conflicts: list[Conflict] = []
         if earlier.needed(base.version):
-            apply_patch(earlier, state, conflicts, present=False)
-    if conflicts:
-        raise ConflictError(f"vLLM {base.version}", conflicts, _CORRECT)
+            apply_patch(earlier, state, conflicts, base.version)
+        if conflicts and not PatchTree(trees / earlier.id).remembers:
+            raise ConflictError(f"vLLM {base.version}", conflicts, _CORRECT)
     if tree is None:
         diff = patch.diff(base.version)
         if diff is None:
@@ -57,17 +58,14 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
                 f"{patch.id} has no variant for vLLM {base.version}: name a directory with the "
                 "changed files by --tree"
             )
-        contents = patched_files(patch, diff, state)
+        contents = {change.file.path: change.content for change in changes_of(patch, diff, state)}
     else:
-        contents = {
-            path.relative_to(tree).as_posix(): path.read_bytes()
-            for path in sorted(tree.glob("vllm/**/*.py"))
-        }
-        if not contents:
-            raise BuildError(f"{tree} contains no vllm/**/*.py: name the directory above vllm/")
-    refuse_markers(contents)
+        contents = tree.onto(state)
     if all(content == state.current(path) for path, content in contents.items()):
         raise BuildError(f"{patch.id} changes nothing in vLLM {base.version}")
+    undone = undoes(patch, described(contents, state), state)
+    if undone:
+        raise ConflictError(f"vLLM {base.version}", undone, "")
     text, left = variant_text(patch, contents, state)
     if left:
         release = final(base.version)
@@ -78,7 +76,7 @@ def refresh(queue: Queue, patch: Patch, base: Base, tree: Path | None) -> str:
     return text
 
 
-def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, bytes]:
+def changes_of(patch: Patch, diff: ReleaseDiff, tree: Tree) -> list[Change]:
     """Return what a patch makes of the files that it changes, without changing the tree.
 
     Args:
@@ -87,15 +85,15 @@ def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, byte
         tree: The files as the earlier patches leave them.
 
     Returns:
-        The contents by path.
+        The changes, one a file.
 
     Raises:
         ConflictError: if it does not apply.
     """
-    contents = {}
+    changes = []
     for file in diff.files:
         try:
-            contents[file.path] = apply(file, tree.current(file.path))[0]
+            changes.append(Change(file, *apply(file, tree.current(file.path))))
         except MisfitError as error:
             variant = str(diff.variants[file.path])
             conflicts = [
@@ -103,7 +101,33 @@ def patched_files(patch: Patch, diff: ReleaseDiff, tree: Tree) -> dict[str, byte
                 for m in error.misfits
             ]
             raise ConflictError(f"vLLM {tree.base.version}", conflicts, _CORRECT) from error
-    return contents
+    return changes
+
+
+def described(contents: Mapping[str, bytes], tree: Tree) -> list[Change]:
+    """Describe changes of which only the outcome is known; files that did not change have none.
+
+    Raises:
+        BuildError: if no diff can tell a change.
+    """
+    try:
+        return [
+            Change.of(path, tree.current(path), content)
+            for path, content in sorted(contents.items())
+            if content != tree.current(path)
+        ]
+    except DiffError as error:
+        raise BuildError(f"these changes are none a patch can make: {error}") from error
+
+
+def undoes(patch: Patch, changes: Iterable[Change], tree: Tree) -> list[Conflict]:
+    """Find the lines in which a patch undoes an earlier one that it does not amend."""
+    release = str(final(tree.base.version))
+    return [
+        undone_by(patch.id, release, change.file.path, clash)
+        for change in changes
+        for clash in tree.undone(patch.id, patch.amends, change)
+    ]
 
 
 def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> tuple[str, list[str]]:
@@ -123,19 +147,14 @@ def variant_text(patch: Patch, contents: Mapping[str, bytes], tree: Tree) -> tup
     """
     before = patch.inherited(tree.base.version)
     older = {file.path: file for file in before.files} if before else {}
-    texts = {}
-    for path, content in sorted(contents.items()):
-        try:
-            texts[path] = make(path, tree.current(path), content)
-        except DiffError as error:
-            raise BuildError(f"these changes are none a patch can make: {error}") from error
-    left = [path for path in older if not texts.get(path)]
-    new = [
-        text
-        for path, text in texts.items()
-        if text and not (path in older and parse(text.encode())[0].same_change(older[path]))
-    ]
-    return "".join(new), left
+    made = described(contents, tree)
+    changed = {change.file.path for change in made}
+    text = "".join(
+        change.file.text.decode()
+        for change in made
+        if change.file.path not in older or not change.file.same_change(older[change.file.path])
+    )
+    return text, [path for path in older if path not in changed]
 
 
 def end_them(paths: Sequence[str], release: Version) -> str:
@@ -152,11 +171,10 @@ def end_them(paths: Sequence[str], release: Version) -> str:
     return f"add below [ends] in its patch.toml: {lines}"
 
 
-def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tuple[Path, str]:
+def write_variant(patch: Patch, release: Version, text: str) -> tuple[Path, str]:
     """Write the file of a variant, or remove it if the variant says nothing.
 
     Args:
-        queue: The queue.
         patch: The patch.
         release: The release of the variant.
         text: The diffs of the variant.
@@ -167,7 +185,7 @@ def write_variant(queue: Queue, patch: Patch, release: Version, text: str) -> tu
     Raises:
         OSError: if it cannot be written.
     """
-    file = queue.variant_file(patch.id, release)
+    file = patch.variant_file(release)
     if not text:
         existed = file.exists()
         file.unlink(missing_ok=True)

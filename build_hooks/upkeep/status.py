@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from build_hooks.bases.base import Base
     from build_hooks.queues.model import Patch, Queue
+    from build_hooks.queues.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def from_locks(queue: Queue) -> list[Cell]:
     Raises:
         LockError: if a lock cannot be read.
     """
-    cells = []
+    cells = malformed(queue, [str(release) for release in queue.releases])
     for release in queue.releases:
         known = lock.load(queue.directory, release)
         locked = known.content["patches"] if known else {}
@@ -73,21 +74,24 @@ def _cell(patch: Patch, release: Version, entry: dict[str, Any]) -> Cell:
     return Cell(patch.id, str(release), entry["outcome"], remark)
 
 
-def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
-    """Work the table out: apply the queue to each base.
+def malformed(queue: Queue, bases: Sequence[str]) -> list[Cell]:
+    """Return the cells of the patches that break the format."""
+    return [
+        Cell(id_, base, outcomes.MALFORMED, str(problems[0]))
+        for id_, problems in queue.faults.items()
+        for base in bases
+        if id_
+    ]
 
-    Args:
-        queue: The queue.
-        bases: The bases.
 
-    Returns:
-        The cells, base by base; of a patch that conflicts, the first conflict is the remark.
-    """
-    cells = []
-    for base in bases:
-        name = f"{base.version}"
+def against(stack: Stack, bases: Iterable[Base]) -> list[Cell]:
+    """Apply the queues to each base and tell what every patch comes to."""
+    bases = list(bases)
+    names = [str(base.version) for base in bases]
+    cells = [cell for queue in stack.queues for cell in malformed(queue, names)]
+    for base, name in zip(bases, names, strict=True):
         try:
-            overlay = assemble(queue, base)
+            overlay = assemble(stack, base)
         except ConflictError as error:
             faults = {c.patch: str(c) for c in reversed(error.conflicts)}
         else:
@@ -96,7 +100,7 @@ def against(queue: Queue, bases: Iterable[Base]) -> list[Cell]:
                 Cell(o.patch.id, name, o.outcome, o.reason or o.note) for o in overlay.outcomes
             ]
             continue
-        for patch in queue.patches:
+        for patch in stack.patches:
             if patch.id in faults:
                 cells.append(Cell(patch.id, name, outcomes.CONFLICT, faults[patch.id]))
             elif patch.needed(base.version):

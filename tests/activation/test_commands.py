@@ -133,7 +133,12 @@ def test_patches(shared: installed.Interpreter) -> None:
 def test_patches_as_json(shared: installed.Interpreter) -> None:
     status, data = _json(shared, "patches")
     assert status == 0
-    assert data["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": False}
+    assert data["base"] == {
+        "distribution": "vllm",
+        "version": "0.29.0",
+        "release": "0.29.0",
+        "locked": False,
+    }
     assert data["vllm"] == str(shared.file("vllm"))
     assert [patch["id"] for patch in data["patches"]] == ["first", "second", "third", "fourth"]
     assert data["patches"][0]["modules"] == ["vllm.models"]

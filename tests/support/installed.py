@@ -85,6 +85,7 @@ SERVED = {
 PATCHES = (
     {
         "id": "first",
+        "queue": "nemo",
         "title": "Models tell where they come from",
         "outcome": "applied",
         "reason": "",
@@ -99,6 +100,7 @@ PATCHES = (
     },
     {
         "id": "second",
+        "queue": "nemo",
         "title": "An engine that is served",
         "outcome": "applied",
         "reason": "",
@@ -111,6 +113,7 @@ PATCHES = (
     },
     {
         "id": "third",
+        "queue": "nemo",
         "title": "Upstream has it",
         "outcome": "not-needed",
         "reason": "Fixed upstream in 0.28.0.",
@@ -123,6 +126,7 @@ PATCHES = (
     },
     {
         "id": "fourth",
+        "queue": "nemo",
         "title": "The fork has it",
         "outcome": "present",
         "reason": "Named in NRL_VLLM_PRESENT.",
@@ -153,9 +157,17 @@ def manifest(
 ) -> dict[str, Any]:
     """Make the manifest of an overlay that serves these files over those."""
     return {
-        "format": 1,
+        "format": 2,
         "overlay": overlay,
-        "base": {"distribution": "vllm", "version": version, "locked": False},
+        "base": {
+            "distribution": "vllm",
+            "version": version,
+            "release": version,
+            "locked": False,
+        },
+        "queues": [
+            {"name": "nemo", "revision": 1, "digest": "0" * 64, "locked": False, "whole": True}
+        ],
         "modules": {
             module_name(path): {
                 "path": path,
@@ -166,6 +178,7 @@ def manifest(
             }
             for path, text in served.items()
         },
+        "data": {},
         "patches": [dict(patch) for patch in patches],
     }
 

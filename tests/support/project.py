@@ -13,23 +13,32 @@ from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.directory import from_directory
 from build_hooks.bases.wheel import WheelBase, from_wheel
 from build_hooks.files import sha256
+from build_hooks.outputs.naming import Identity, requirement
 from build_hooks.outputs.record import write
+from build_hooks.outputs.wheel import Content
 from build_hooks.project import Project
 from build_hooks.queues import lock
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import Stack, stack
 from tests.support import stand_in
 
 if TYPE_CHECKING:
     from build_hooks.bases.base import Base
-    from build_hooks.queues.model import Queue
 
 
 def write_locks(queue: Path, wheels: Path, *releases: str) -> None:
     """Lock releases of the small queue, from the stand-in's wheels."""
-    loaded = load(queue)
+    loaded = stack(queue)
     for release in releases:
         path = wheels / f"vllm-{release}-py3-none-any.whl"
         write(queue, assemble(loaded, from_wheel(path)), {path.name: sha256(path.read_bytes())})
+
+
+def content(made: Overlay, version: str, *, locked: bool = True) -> Content:
+    """Give what a wheel of an overlay would be made of, under a version of the test's choice."""
+    base = made.base
+    name = Identity(version, requirement(base.distribution, base.version))
+    verified = (made.stack.own,) if locked else ()
+    return Content(Project(Path()), name, made, verified, b"")
 
 
 class Small(Project):
@@ -71,11 +80,11 @@ class Small(Project):
     def open(self, release: str = "0.29.0") -> WheelBase:
         return from_wheel(self.wheel(release))
 
-    def load(self) -> Queue:
-        return load(self.queue)
+    def load(self) -> Stack:
+        return stack(self.queue)
 
     def assemble(self, base: Base, *present: str) -> Overlay:
-        return assemble(self.load(), base, present)
+        return assemble(self.load(), base, present=present)
 
     def install(self, version: str, distribution: str = "vllm", **changes: str) -> Path:
         files = stand_in.sources(version, **changes)

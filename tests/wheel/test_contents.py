@@ -107,7 +107,12 @@ def test_the_record_tells_every_file(archive: zipfile.ZipFile) -> None:
 def test_the_manifest_tells_the_served_files(archive: zipfile.ZipFile) -> None:
     manifest = json.loads(archive.read("vllm_nemo/manifest.json"))
     assert manifest["overlay"] == "0.29.0.1"
-    assert manifest["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": True}
+    assert manifest["base"] == {
+        "distribution": "vllm",
+        "version": "0.29.0",
+        "release": "0.29.0",
+        "locked": True,
+    }
     served = {f"vllm_nemo/_modules/{m['path']}": m for m in manifest["modules"].values()}
     assert set(served) == {name for name in archive.namelist() if "/_modules/" in name}
     for name, module in served.items():

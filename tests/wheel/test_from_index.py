@@ -14,7 +14,7 @@ from packaging.version import Version
 from build_hooks.bases.cache import open_release
 from build_hooks.project import Project
 from build_hooks.queues import lock
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import index, source, stand_in
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def test_it_is_the_same_wheel_and_nothing_else_is_left(
     assert {path for path in left - kept if path.name != ".gitignore"} == {Path("out") / NAME}
 
 
-QUEUE = load(Project.here().queue)
+STACK = stack(Project.here().queue)
+QUEUE = STACK.own
 RELEASES = [str(release) for release in QUEUE.releases]
 
 
@@ -73,7 +74,7 @@ def test_one_per_cent_of_a_real_wheel_is_read(
         served.add(whole.path)
         served.metadata = metadata
         index.use(monkeypatch, served.url, tmp_path)
-        made = open_release(Version(release), QUEUE)
+        made = open_release(Version(release), STACK)
         assert sum(served.parts) < whole.path.stat().st_size / 100
     if metadata:
         # The end of the wheel, its directory, the licence, and each file.

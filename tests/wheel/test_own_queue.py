@@ -23,13 +23,14 @@ from build_hooks.diffs.reader import parse
 from build_hooks.files import sha256
 from build_hooks.outputs.record import verify
 from build_hooks.project import Project
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import stand_in
 
 if TYPE_CHECKING:
     from build_hooks.errors import Conflict
 
-QUEUE = load(Project.here().queue)
+STACK = stack(Project.here().queue)
+QUEUE = STACK.own
 RELEASES = [str(release) for release in QUEUE.releases]
 
 
@@ -70,13 +71,13 @@ def test_git_apply_agrees_on_every_patch(
             if stock is not None and not (tmp_path / file.path).exists():
                 stand_in.write(tmp_path, {file.path: stock})
         conflicts: list[Conflict] = []
-        assert apply_patch(patch, tree, conflicts, present=False) is not None, conflicts
+        assert apply_patch(patch, tree, conflicts, base.version) is not None, conflicts
         process = git_apply(tmp_path, diff.text)
         assert process.returncode == 0, process.stderr
         assert "Skipped" not in process.stderr
         for file in diff.files:
             assert (tmp_path / file.path).read_bytes() == tree.current(file.path)
-    assert tree.modules()
+    assert tree.files()
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -87,7 +88,7 @@ def test_every_release_builds_as_it_is_locked(
     locked = build.hold(base, QUEUE)
     assert locked is not None
     assert locked.wheels[base.path.name] == sha256(base.path.read_bytes())
-    verify(locked, assemble(QUEUE, base))
+    verify(locked, assemble(STACK, base))
     licence = base.licence()
     assert licence is not None
     assert b"Apache License" in licence
@@ -140,7 +141,7 @@ def test_what_git_apply_refuses_we_refuse(hunk: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", stand_in.RELEASES)
 def test_git_apply_agrees_on_new_files_and_packages(release: str, tmp_path: Path) -> None:
     """With the small queue, which has what the project's own need not have."""
-    queue = load(stand_in.write_queue(tmp_path / "overlay"))
+    queue = stack(stand_in.write_queue(tmp_path / "overlay"))
     made = assemble(queue, from_wheel(stand_in.write_wheel(tmp_path, release)))
     tree = stand_in.write(tmp_path / "tree", stand_in.sources(release))
     for outcome in made.outcomes:

@@ -70,13 +70,16 @@ class LockedBase:
         return self.text
 
 
-def read_locked(release: Version, locked: Lock, kept: Path) -> tuple[LockedBase, str]:
+def read_locked(
+    release: Version, locked: Lock, kept: Path, further: Collection[str] = ()
+) -> tuple[LockedBase, str]:
     """Read a locked release, from the files kept of earlier builds and from the index.
 
     Args:
         release: The vLLM release.
         locked: Its lock.
         kept: The directory of files that earlier builds kept, each named by its sha256.
+        further: Files that no lock names, which are read all the same and not kept.
 
     Returns:
         The release; and for the user, how many files and megabytes were read from where.
@@ -92,18 +95,19 @@ def read_locked(release: Version, locked: Lock, kept: Path) -> tuple[LockedBase,
     if contents:
         told.append(f"{len(contents)} of them kept from earlier builds")
     origin = f"files kept of vLLM {release}"
-    if len(contents) < len(hashes):
+    unlocked: dict[str, bytes | None] = {}
+    if len(contents) < len(hashes) or further:
         kept.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=kept) as scratch:
             found = pip.locate(release, Path(scratch))
             _refuse_other(found, locked)
             origin = found.name
-            fetched, how_much = _fetch(found, locked, hashes - set(contents))
+            fetched, unlocked, how_much = _fetch(found, locked, hashes - set(contents), further)
             for digest, data in fetched.items():
                 _keep(kept, digest, data, Path(scratch))
         contents |= fetched
         told.append(how_much)
-    files = {path: contents[d] if d else None for path, d in locked.stock.items()}
+    files = {path: contents[d] if d else None for path, d in locked.stock.items()} | unlocked
     text = contents[locked.licence] if locked.licence else None
     return LockedBase(release, origin, files, text), ", ".join(told)
 
@@ -134,20 +138,22 @@ def _refuse_other(found: pip.Location, locked: Lock) -> None:
 
 
 def _fetch(
-    found: pip.Location, locked: Lock, wanted: Collection[str]
-) -> tuple[dict[str, bytes], str]:
-    """Read and check the files with these hashes; tell how much that was."""
+    found: pip.Location, locked: Lock, wanted: Collection[str], further: Collection[str]
+) -> tuple[dict[str, bytes], dict[str, bytes | None], str]:
+    """Read and check the files with these hashes, and further ones; tell how much that was."""
     url = urlsplit(found.url)
     try:
         if url.scheme == "file":
             path = Path(url2pathname(url.path))
             with zipfile.ZipFile(path) as archive:
-                return _read(archive, found.name, locked, wanted), f"read from {path}"
+                contents = _read(archive, found.name, locked, wanted)
+                return contents, _read_further(archive, found.name, further), f"read from {path}"
         with session.session(found.url) as opened:
             ranges = _Ranges(opened)
             # remotezip asks nothing of a session but this one method.
             with RemoteZip(found.url, session=ranges) as archive:
                 contents = _read(archive, found.name, locked, wanted)
+                unlocked = _read_further(archive, found.name, further)
         size = f"{ranges.read / 1e6:.1f} of {ranges.size / 1e6:.1f} MB"
     except urllib3.exceptions.TimeoutError as error:
         raise _silence() from error
@@ -155,7 +161,7 @@ def _fetch(
         message = f"{found.name} could not be read in parts ({error})"
         raise PartialFetchError(message) from error
     else:
-        return contents, f"{size} read from the index"
+        return contents, unlocked, f"{size} read from the index"
 
 
 def _silence() -> PartialFetchError:
@@ -187,6 +193,17 @@ def _read(
         if data is not None and expected is not None:
             contents[expected] = data
     return contents
+
+
+def _read_further(
+    archive: zipfile.ZipFile, name: str, paths: Collection[str]
+) -> dict[str, bytes | None]:
+    """Read files that no lock names."""
+    there = set(archive.namelist())
+    return {
+        path: unpack(archive, archive.getinfo(path), name) if path in there else None
+        for path in paths
+    }
 
 
 def _hash_in_words(digest: str | None) -> str:

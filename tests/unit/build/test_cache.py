@@ -177,12 +177,12 @@ def test_a_build_refuses_a_kept_wheel_that_was_changed(project: Small) -> None:
     wheel = project.wheel("0.26.0")
     said = changed(wheel)
     with pytest.raises(BaseError) as raised:
-        build.make(project, build.Settings("0.26.0", ()))
+        build.make(project, build.Settings("0.26.0"))
     assert str(raised.value).startswith(said)
     assert str(raised.value).endswith(f": delete {wheel} and run this again.")
     wheel.write_bytes(b"")
     with pytest.raises(BaseError, match="has sha256"):
-        build.make(project, build.Settings("0.26.0", ()))
+        build.make(project, build.Settings("0.26.0"))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ from build_hooks import build
 from build_hooks.errors import BuildError
 from build_hooks.project import Project
 try:
-    build.make(Project(Path(sys.argv[1])), build.Settings(sys.argv[2], ()))
+    build.make(Project(Path(sys.argv[1])), build.Settings(sys.argv[2]))
 except BuildError as error:
     sys.exit(f"error: {error}")
 """
@@ -311,7 +311,7 @@ def test_a_kept_wheel_that_may_not_be_read_is_told(
 
 
 def test_a_kept_file_that_may_not_be_read_is_told(project: Small, cache: Path) -> None:
-    build.make(project, build.Settings("0.26.0", ()))
+    build.make(project, build.Settings("0.26.0"))
     for file in (cache / "vllm-nemo" / "files").iterdir():
         file.chmod(0)
     said = told(project, "0.26.0", *hostile.without_privileges())

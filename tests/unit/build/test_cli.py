@@ -303,13 +303,13 @@ def test_show_prints_the_whole_diff_of_a_release(project: Small, run: Commands) 
     assert run.refused("show", "sqrt", "0.24.0") == (
         "error: sqrt is not needed for 0.24.0: outside the range >=0.25.0\n"
     )
-    assert run.refused("show", "tail", "0.29.0").startswith("error: no such patch: tail; the ")
+    assert run.refused("show", "tail", "0.29.0").startswith("error: no such patch: tail; there ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "no such patch: nothing; the queue has sqrt, scale, head"),
+        (["nothing"], "no such patch: nothing; there are sqrt, scale, head"),
         (["--tree", "."], "--tree goes with one ID and --release"),
         (["sqrt", "--tree", "."], "--tree goes with one ID and --release"),
         (["sqrt", "scale", "--release", "0.29.0", "--tree", "."], "--tree goes with one ID"),

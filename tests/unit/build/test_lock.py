@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from build_hooks.errors import BaseError, LockError
 from build_hooks.files import sha256
 from build_hooks.outputs.record import record, verify, write
 from build_hooks.queues.lock import FIELDS, FORMAT, Lock, load
-from build_hooks.queues.model import Queue
 from build_hooks.upkeep import status
 from tests.support import stand_in
 
@@ -171,8 +171,8 @@ def test_a_malformed_lock_is_refused(
     tmp_path: Path, text: str | bytes | dict[str, Any], message: str
 ) -> None:
     if isinstance(text, dict):
-        empty = {"wheels": {}, "licence": None, "stock": {}, "patches": {}, "served": {}}
-        text = json.dumps({"format": FORMAT, "release": "0.29.0", **empty, **text})
+        empty = {field: {} for field in FIELDS} | {"licence": None, "below": None}
+        text = json.dumps({**empty, "format": FORMAT, "release": "0.29.0", **text})
     stand_in.write(tmp_path, {"locks/0.29.0.json": text})
     with pytest.raises(LockError) as raised:
         load(tmp_path, RELEASE)
@@ -199,11 +199,10 @@ def test_any_value_in_a_lock_is_held_against_the_build_or_refused(
     content = {"format": FORMAT, "release": "0.29.0", "wheels": {}, "licence": None, **record(made)}
     content |= {"patches": {**content["patches"], patch: value}} if patch else {field: value}
     stand_in.write(scratch, {"locks/0.29.0.json": json.dumps(content)})
-    patches = tuple(outcome.patch for outcome in made.outcomes)
     with contextlib.suppress(LockError, BaseError):
         loaded = load(scratch, RELEASE)
         assert loaded is not None
-        queue = Queue(scratch, (RELEASE,), 1, patches)
+        queue = replace(made.stack.own, directory=scratch)
         status.as_text(status.from_locks(queue))
         build.hold(made.base, queue)
         verify(loaded, made)

@@ -189,7 +189,7 @@ def test_lint_lock_and_build_refuse_it(
         assert cli.main(command, project) == 1
         assert message in capsys.readouterr().err
     with pytest.raises(BuildError, match=message):
-        build.identify(project, build.Settings("0.29.0", ()))
+        build.identify(project, build.Settings("0.29.0"))
 
 
 def test_a_diff_that_is_longer_than_a_hook_gives_its_reason(tmp_path: Path) -> None:

@@ -10,28 +10,35 @@ from vllm_nemo._overlay import manifest as read_back
 
 from build_hooks.files import sha256
 from build_hooks.outputs import manifest
+from tests.support.project import content
 
 if TYPE_CHECKING:
     from build_hooks.assembly.assemble import Overlay
 
 
 def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
-    content = json.loads(manifest.dump(made, "0.29.0.1+unlocked", locked=False))
-    assert content["overlay"] == "0.29.0.1+unlocked"
-    assert content["base"] == {"distribution": "vllm", "version": "0.29.0", "locked": False}
+    data = json.loads(manifest.dump(content(made, "0.29.0.1+unlocked", locked=False)))
+    assert data["overlay"] == "0.29.0.1+unlocked"
+    assert data["base"] == {
+        "distribution": "vllm",
+        "version": "0.29.0",
+        "release": "0.29.0",
+        "locked": False,
+    }
     by_path = {module.path: module for module in made.modules}
-    assert content["modules"]["vllm.engine"] == {
+    assert data["modules"]["vllm.engine"] == {
         "path": "vllm/engine/__init__.py",
         "package": True,
         "stock": sha256(by_path["vllm/engine/__init__.py"].stock or b""),
         "served": sha256(by_path["vllm/engine/__init__.py"].served),
         "patches": ["sqrt"],
     }
-    assert content["modules"]["vllm.scaling"]["stock"] is None
-    sqrt, scale, head = content["patches"]
+    assert data["modules"]["vllm.scaling"]["stock"] is None
+    sqrt, scale, head = data["patches"]
     assert sqrt["offsets"] == {"vllm/engine/__init__.py": [0], "vllm/models.py": [4]}
     assert scale == {
         "id": "scale",
+        "queue": "nemo",
         "title": "Title of scale",
         "outcome": "applied",
         "reason": "",
@@ -55,7 +62,7 @@ def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
 
 def test_the_run_time_package_reads_it(made: Overlay, tmp_path: Path) -> None:
     """Writer and reader agree on the format."""
-    (tmp_path / "manifest.json").write_text(manifest.dump(made, "0.29.0.1", locked=True))
+    (tmp_path / "manifest.json").write_text(manifest.dump(content(made, "0.29.0.1")))
     read = read_back.read(tmp_path)
     assert [(p.id, p.outcome) for p in read.patches] == [
         (o.patch.id, o.outcome) for o in made.outcomes

@@ -124,7 +124,7 @@ def test_a_locked_release_is_read_in_parts(
 def test_the_build_is_that_of_the_whole_wheel(
     served: index.Index, project: Small, wheel: Path
 ) -> None:
-    made = [build.make(project, build.Settings(setting, ())) for setting in ("0.29.0", str(wheel))]
+    made = [build.make(project, build.Settings(setting)) for setting in ("0.29.0", str(wheel))]
     assert served.parts
     assert isinstance(made[0].overlay.base, parts.LockedBase)
     assert made[0].locked

@@ -14,6 +14,7 @@ from build_hooks.errors import BuildError, ConflictError
 from build_hooks.shared import outcomes
 from build_hooks.upkeep.port import Carried, port
 from build_hooks.upkeep.refresh import refresh
+from build_hooks.upkeep.trees import PatchTree
 from tests.support import stand_in
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def refreshed(
 ) -> str:
     queue = project.load()
     (chosen,) = [known for known in queue.patches if known.id == patch]
-    return refresh(queue, chosen, base or project.open(), tree)
+    given = PatchTree(tree) if tree else None
+    return refresh(queue, chosen, base or project.open(), given, project.root / "scratch")
 
 
 def test_what_applies_is_left_as_it_is(project: Small) -> None:
@@ -83,7 +85,7 @@ def test_a_conflict_leaves_markers_and_refresh_takes_the_resolved_tree(project: 
     assert told(carried) == [outcomes.APPLIED, outcomes.CONFLICT, outcomes.NOT_NEEDED]
     tree = project.root / "scratch" / "scale"
     assert carried["scale"].remark == (
-        f"resolve the markers below {tree}, then run:\n"
+        f"resolve the markers below {tree} (or delete it to merge again), then run:\n"
         f"python -m build_hooks refresh scale --release {NEW} --tree {tree}"
     )
     assert not project.variant("scale", NEW).exists()
@@ -92,7 +94,7 @@ def test_a_conflict_leaves_markers_and_refresh_takes_the_resolved_tree(project: 
     for mark in ("<<<<<<< new release", "||||||| old release", "=======", ">>>>>>> patch"):
         assert f"\n{mark}" in text
     project.add_release(NEW)
-    with pytest.raises(BuildError, match=r"unresolved conflict markers in vllm/models\.py"):
+    with pytest.raises(BuildError, match=r"conflicts are still marked in vllm/models\.py"):
         refreshed(project, "scale", new, tree)
 
     ours, rest = text.split("<<<<<<< new release\n")[0], text.split(">>>>>>> patch\n")[1]
@@ -165,20 +167,26 @@ def test_a_patch_that_the_old_release_does_not_need_has_nothing_to_merge(project
     fields = {**stand_in.FIELDS["head"], "vllm": "!=0.29.0"}
     stand_in.write_patch(project.queue, "head", stand_in.PATCHES["head"], **fields)
     carried = carry(project, new)
-    assert carried["head"].outcome == outcomes.CONFLICT
+    assert carried["head"].outcome == outcomes.NO_SOURCE
     assert carried["head"].remark == (
-        "0.29.0 does not need it, so there is nothing to merge: write its diff"
+        "0.29.0 has no diff of this patch to merge; port it from 0.26.0"
     )
 
 
-def test_a_module_that_has_moved_is_a_conflict(project: Small) -> None:
-    carried = carry(project, release(project, **{"engine/__init__": None}))
-    assert carried["sqrt"].outcome == outcomes.CONFLICT
-    assert f"{NEW} has no vllm/engine/__init__.py; resolve" in carried["sqrt"].remark
+def test_a_module_that_is_gone_is_a_decision(project: Small) -> None:
+    new = release(project, **{"engine/__init__": None})
+    carried = carry(project, new)
+    assert carried["sqrt"].outcome == outcomes.DECISION
+    ends = f'"vllm/engine/__init__.py" = "{NEW}"'
+    assert carried["sqrt"].remark.startswith(f"{NEW} has no vllm/engine/__init__.py. Decide: ")
+    assert ends in carried["sqrt"].remark
     tree = project.root / "scratch" / "sqrt"
-    assert "<<<<<<< new release" in (tree / "vllm" / "engine" / "__init__.py").read_text()
-    with pytest.raises(BuildError, match="unresolved conflict markers in vllm/engine/__init__"):
-        refreshed(project, "sqrt", tree=tree)
+    assert [path.name for path in tree.glob("vllm/**/*.py")] == ["models.py"]
+    # Decided: it is needed no longer.
+    project.add_release(NEW)
+    fields = {"ends": {"vllm/engine/__init__.py": NEW}}
+    stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], **fields)
+    assert carry(project, new)["sqrt"].outcome == outcomes.APPLIED
 
 
 def test_a_queue_that_does_not_apply_to_the_old_release_is_refused(project: Small) -> None:
@@ -247,6 +255,10 @@ def test_refresh_sees_the_patches_before(project: Small) -> None:
             .served.partition(b"\n# Changed by vllm-nemo")[0],
         },
     )
+    with pytest.raises(ConflictError, match="undoes scale: it takes out line 1, which scale put"):
+        refreshed(project, "head", project.open("0.26.0"), tree)
+    fields = {**stand_in.FIELDS["head"], "amends": ["scale"]}
+    stand_in.write_patch(project.queue, "head", stand_in.PATCHES["head"], **fields)
     text = refreshed(project, "head", project.open("0.26.0"), tree)
     assert text == (
         "--- a/vllm/scaling.py\n+++ b/vllm/scaling.py\n@@ -1,1 +1,1 @@\n-FACTOR = 3\n+FACTOR = 4\n"
@@ -257,7 +269,7 @@ def test_refresh_sees_the_patches_before(project: Small) -> None:
     ("files", "message"),
     [
         ({}, "contains no vllm/"),
-        ({"vllm/models.txt": "", "models.py": ""}, "contains no vllm/"),
+        ({"vllm/models.cfg": "", "models.py": ""}, "contains no vllm/"),
         ({"vllm/engine/__init__.py": "A = 1 \n"}, "an added line ends in white space"),
         ({"vllm/engine/__init__.py": b"A = '\xff'\n"}, "is not UTF-8"),
         ({"vllm/data.py": "A = 1\r\n"}, "has a carriage return"),

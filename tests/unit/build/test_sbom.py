@@ -14,17 +14,18 @@ from build_hooks.assembly.assemble import assemble
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.files import sha256
 from build_hooks.outputs import sbom
-from build_hooks.queues.reader import load
+from build_hooks.queues.stack import stack
 from tests.support import stand_in
+from tests.support.project import content
 
 if TYPE_CHECKING:
     from build_hooks.assembly.assemble import Overlay
 
 
 def bill(directory: Path, release: str, version: str, distribution: str = "vllm") -> str:
-    queue = load(stand_in.write_queue(directory / "overlay"))
+    queue = stack(stand_in.write_queue(directory / "overlay"))
     wheel = stand_in.write_wheel(directory, release, distribution=distribution)
-    return sbom.dump(assemble(queue, from_wheel(wheel)), version)
+    return sbom.dump(content(assemble(queue, from_wheel(wheel)), version))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_it_tells_each_applied_patch_with_its_diff(tmp_path: Path) -> None:
 
 
 def test_a_patch_that_is_not_needed_is_left_out(made: Overlay) -> None:
-    component = json.loads(sbom.dump(made, "0.29.0.1"))["metadata"]["component"]
+    component = json.loads(sbom.dump(content(made, "0.29.0.1")))["metadata"]["component"]
     patches = component["pedigree"]["patches"]
     assert [patch["resolves"][0]["id"] for patch in patches] == ["sqrt", "scale"]
     # Of several variants, the whole diff.
@@ -81,7 +82,9 @@ def test_a_patch_that_is_not_needed_is_left_out(made: Overlay) -> None:
 
 
 def test_every_served_file_is_a_component_with_its_hash(made: Overlay) -> None:
-    components: list[dict[str, Any]] = json.loads(sbom.dump(made, "0.29.0.1"))["components"]
+    components: list[dict[str, Any]] = json.loads(sbom.dump(content(made, "0.29.0.1")))[
+        "components"
+    ]
     assert {c["name"]: c["hashes"][0]["content"] for c in components} == {
         f"vllm_nemo/_modules/{module.path}": sha256(module.served) for module in made.modules
     }

@@ -29,7 +29,7 @@ GOOD = {
 
 
 def test_the_table_comes_from_the_locks(project: Small) -> None:
-    cells = status.from_locks(project.load())
+    cells = status.from_locks(project.load().own)
     assert outcomes(cells) == GOOD
     assert status.good(cells)
     assert status.as_text(cells) == (
@@ -62,7 +62,7 @@ def test_the_table_comes_from_the_locks(project: Small) -> None:
 
 def test_a_missing_lock_is_told(project: Small) -> None:
     (project.queue / "locks" / "0.26.0.json").unlink()
-    cells = status.from_locks(project.load())
+    cells = status.from_locks(project.load().own)
     assert outcomes(cells)["sqrt"] == ["applied", "unlocked", "applied"]
     assert not status.good(cells)
     assert "sqrt on 0.26.0: lock 0.26.0 is missing" in status.as_text(cells)
@@ -71,7 +71,7 @@ def test_a_missing_lock_is_told(project: Small) -> None:
 @pytest.mark.parametrize("name", ["0.25.0", "0.29.0"])
 def test_a_changed_diff_is_stale_where_it_is_used(project: Small, name: str) -> None:
     project.edit(project.variant("scale", name), "FACTOR * x", "x * FACTOR")
-    cells = status.from_locks(project.load())
+    cells = status.from_locks(project.load().own)
     stale = {"0.25.0": ["stale", "stale", "applied"], "0.29.0": ["applied", "applied", "stale"]}
     assert outcomes(cells) == GOOD | {"scale": stale[name]}
     assert not status.good(cells)
@@ -83,7 +83,7 @@ def test_a_patch_that_is_new_or_no_longer_needed_is_stale(project: Small) -> Non
     stand_in.write_patch(project.queue, "more", stand_in.PATCHES["sqrt"])
     fields = {"vllm": "<0.29", "not_needed": {"0.29.0": "Upstream has it."}}
     stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], **fields)
-    cells = status.from_locks(project.load())
+    cells = status.from_locks(project.load().own)
     assert outcomes(cells) == GOOD | {
         "sqrt": ["applied", "applied", "stale"],
         "more": ["stale", "stale", "stale"],
@@ -92,7 +92,7 @@ def test_a_patch_that_is_new_or_no_longer_needed_is_stale(project: Small) -> Non
 
 def test_a_variant_is_stale_in_each_release_that_takes_a_file_from_it(project: Small) -> None:
     project.edit(project.variant("scale", "0.25.0"), "FACTOR = 3", "FACTOR = 4")
-    assert outcomes(status.from_locks(project.load()))["scale"] == ["stale"] * 3
+    assert outcomes(status.from_locks(project.load().own))["scale"] == ["stale"] * 3
 
 
 def test_remarks_are_in_the_order_of_patches_and_releases(project: Small) -> None:
@@ -100,7 +100,7 @@ def test_remarks_are_in_the_order_of_patches_and_releases(project: Small) -> Non
     notes = {"0.25.0": "Zebra.", "0.26.0": "As 0.25.0.", "0.29.0": "As 0.25.0."}
     stand_in.write_patch(project.queue, "sqrt", stand_in.PATCHES["sqrt"], notes=notes)
     project.lock(*stand_in.RELEASES)
-    assert status.as_text(status.from_locks(project.load())).splitlines()[-4:-1] == [
+    assert status.as_text(status.from_locks(project.load().own)).splitlines()[-4:-1] == [
         "sqrt on 0.25.0: Zebra.",
         "sqrt on 0.26.0, 0.29.0: As 0.25.0.",
         "scale on 0.29.0: Read the new comment.",
@@ -125,4 +125,4 @@ def test_other_bases_are_worked_out(project: Small) -> None:
 
 def test_a_reason_worked_out_is_the_one_that_is_locked(project: Small) -> None:
     worked_out = status.against(project.load(), map(project.open, stand_in.RELEASES))
-    assert sorted(worked_out, key=str) == sorted(status.from_locks(project.load()), key=str)
+    assert sorted(worked_out, key=str) == sorted(status.from_locks(project.load().own), key=str)

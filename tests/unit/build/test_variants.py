@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -16,10 +16,14 @@ from packaging.version import Version
 from build_hooks.bases.index.parts import LockedBase
 from build_hooks.diffs.applier import apply
 from build_hooks.diffs.reader import parse
-from build_hooks.queues.model import Queue
 from build_hooks.queues.reader import load
+from build_hooks.queues.stack import Stack
 from build_hooks.upkeep.refresh import refresh
+from build_hooks.upkeep.trees import PatchTree
 from tests.support import stand_in
+
+if TYPE_CHECKING:
+    from build_hooks.queues.model import Patch, Queue
 
 RELEASES = ("0.25.0", "0.26.0", "0.27.0", "0.28.0")
 A, B = "vllm/a.py", "vllm/b.py"
@@ -71,6 +75,12 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("variants")
 
 
+def written_afresh(scratch: Path, patch: Patch, base: LockedBase, tree: Path) -> str:
+    queue = replace(load_plain(scratch), patches=(patch,))
+    alone = Stack((queue,), (patch,))
+    return refresh(alone, patch, base, PatchTree(tree), scratch / "port")
+
+
 @given(histories(always=True), histories(always=False))
 def test_what_refresh_writes_is_put_together_again(scratch: Path, a: File, b: File) -> None:
     shutil.rmtree(scratch)
@@ -90,9 +100,9 @@ def test_what_refresh_writes_is_put_together_again(scratch: Path, a: File, b: Fi
         )
         wanted = {path: f.wanted[release] for path, f in files.items() if release in f.wanted}
         tree = stand_in.write(scratch / "trees" / release, wanted)
-        text = refresh(Queue(scratch, (), 1, (patch,)), patch, base, tree)
+        text = written_afresh(scratch, patch, base, tree)
         whole = replace(patch, variants=())
-        whole_text = refresh(Queue(scratch, (), 1, (whole,)), whole, base, tree)
+        whole_text = written_afresh(scratch, whole, base, tree)
         patch = patch.with_variant(Version(release), parse(text.encode()) if text else ())
         if text:
             written[release] = text

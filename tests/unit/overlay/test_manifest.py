@@ -25,7 +25,7 @@ def _read(directory: Path, data: object) -> manifests.Manifest:
 def test_all_of_it_is_read(tmp_path: Path) -> None:
     manifest = _read(tmp_path, installed.manifest())
     assert manifest.overlay == installed.OVERLAY_VERSION
-    assert manifest.base == manifests.Base("vllm", "0.29.0", locked=False)
+    assert manifest.base == manifests.Base("vllm", "0.29.0", "0.29.0", locked=False)
     assert manifest.modules["vllm.engine"] == manifests.Module(
         name="vllm.engine",
         path="vllm/engine/__init__.py",
@@ -34,10 +34,12 @@ def test_all_of_it_is_read(tmp_path: Path) -> None:
         served=installed.sha256(installed.SERVED["vllm/engine/__init__.py"]),
         patches=("second",),
     )
+    assert manifest.queues == (manifests.Queue("nemo", 1, "0" * 64, locked=False, whole=True),)
     assert manifest.modules["vllm.added"].stock is None
     assert [patch.id for patch in manifest.patches] == ["first", "second", "third", "fourth"]
     assert manifest.patches[0] == manifests.Patch(
         id="first",
+        queue="nemo",
         title="Models tell where they come from",
         outcome="applied",
         reason="",
@@ -80,8 +82,11 @@ def _set(data: Any, path: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("format", 2, "format: is 2, this version reads 1"),
-        ("format", KeyError, "format: is None, this version reads 1"),
+        ("format", 1, "format: is 1, this version reads 2"),
+        ("queues", 1, "queues: is of type int, not a list"),
+        ("queues/0/revision", "1", "queues[0].revision: is of type str, not a number"),
+        ("queues/0/whole", 1, "queues[0].whole: is of type int, not true or false"),
+        ("format", KeyError, "format: is None, this version reads 2"),
         ("overlay", KeyError, "overlay: is missing"),
         ("base", [], "base: is of type list, not an object"),
         ("base/version", 29, "base.version: is of type int, not a string"),

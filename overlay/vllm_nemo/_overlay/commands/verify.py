@@ -86,7 +86,9 @@ def _show(manifest: Manifest, states: Sequence[ModuleState], problem: str) -> No
     if changed:
         print(f"{len(changed)} served files are not as they were built. {manifest.repair}")
     if not problem and not changed:
-        print(f"All {len(states)} modules and their stock files are as they were built.")
+        added = f", {len(manifest.data)} of data," if manifest.data else ""
+        modules = f"{len(manifest.modules)} modules{added}"
+        print(f"All {modules} and their stock files are as they were built.")
 
 
 def _row(state: ModuleState) -> Row:
