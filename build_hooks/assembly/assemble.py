@@ -127,7 +127,8 @@ def assemble(
                 if outcome is not None:
                     made.append(outcome)
         stages[queue.name] = tree.files()
-    conflicts += tree.compile_errors()
+    broken = tree.compile_errors()
+    conflicts += broken or list(tree.places.conflicts())
     conflicts += tree.name_clashes()
     if conflicts:
         hint = _hint(stack, base, release, conflicts)
@@ -224,6 +225,7 @@ def apply_patch(
     if present:
         return Outcome(patch, outcomes.PRESENT, "named in NRL_VLLM_PRESENT", diff=diff)
     tree.write(patch.id, diff.variants, changes.values())
+    conflicts += tree.places.settle(patch.id, str(diff.release), patch.place)
     note = patch.notes.get(final(release), "")
     offsets = {path: change.offsets for path, change in changes.items()}
     return Outcome(patch, outcomes.APPLIED, note=note, diff=diff, offsets=offsets)

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from build_hooks.assembly.places import Places
 from build_hooks.diffs import paths
 from build_hooks.diffs.applier import MisfitError, apply
 from build_hooks.diffs.model import FileDiff
@@ -16,7 +17,7 @@ from build_hooks.diffs.writer import make
 from build_hooks.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -52,12 +53,19 @@ class Module:
 
 @dataclass(frozen=True)
 class Data:
-    """One data file that the overlay adds; there is no stock file."""
+    """One data file of the overlay: one that it adds, or a copy that a served module looks for.
+
+    Attributes:
+        path: The file, as ``vllm/...``.
+        stock: Its content in the base, where it is a copy; else None.
+        served: Its content in the overlay.
+        patches: The id of the patch that adds it, or whose ``[place]`` asks for the copy.
+    """
 
     path: str
+    stock: bytes | None
     served: bytes
     patches: tuple[str, ...]
-    stock: None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ class Tree:
         # For each file, its content after each patch that changed it.
         self._history: dict[str, list[tuple[str, str, bytes]]] = {}
         self._owned: dict[str, Ownership] = {}
+        self.places = Places(self)
 
     def stock(self, path: str) -> bytes | None:
         """Return a file as the base has it.
@@ -131,6 +140,28 @@ class Tree:
             self._owned[path] = owned
             entry = (patch, str(variants[path]), change.content)
             self._history.setdefault(path, []).append(entry)
+
+    def keep(self, patch: str, variant: str, path: str) -> None:
+        """Serve a module although no hunk changes it.
+
+        Args:
+            patch: The id of the patch that asks for it.
+            variant: The variant of that patch.
+            path: The module, which is there.
+        """
+        content = self.current(path)
+        if path not in self._history and content is not None:
+            self._history[path] = [(patch, variant, content)]
+
+    def changed(self) -> Iterator[tuple[str, str, str, bytes]]:
+        """Go through the files of the overlay.
+
+        Yields:
+            Each path with the last patch that wrote it, the variant of that, and the content.
+        """
+        for path, history in sorted(self._history.items()):
+            patch, variant, content = history[-1]
+            yield path, patch, variant, content
 
     def _ownership(self, path: str) -> Ownership:
         return self._owned.get(path) or Ownership(self.stock(path))
@@ -196,14 +227,19 @@ class Tree:
 
     def files(self) -> tuple[Module | Data, ...]:
         """Return every changed module as it will be served, and every data file."""
-        return tuple(
-            self._file(path, [patch for patch, _, _ in history], history[-1][2])
-            for path, history in sorted(self._history.items())
-        )
+        made: dict[str, Module | Data] = {
+            path: Data(path, content, content, (patch,))
+            for path, (patch, content) in self.places.copies.items()
+        }
+        for path, history in self._history.items():
+            ids = list(dict.fromkeys(patch for patch, _, _ in history))
+            made[path] = self._file(path, ids, history[-1][2])
+        return tuple(file for _, file in sorted(made.items()))
 
     def _file(self, path: str, patches: Sequence[str], content: bytes) -> Module | Data:
         if not paths.is_module(path):
-            return Data(path, content, tuple(patches))
+            return Data(path, None, content, tuple(patches))
+        content = self.places.redirected(path, content)
         served = content if not content or content.endswith(b"\n") else content + b"\n"
         return Module(path, self.stock(path), served + _notice(patches), tuple(patches))
 

@@ -51,6 +51,19 @@ class Base(Protocol):
             BaseError: if it cannot be read.
         """
 
+    def below(self, directory: str) -> list[str]:
+        """List the files below a directory.
+
+        Args:
+            directory: The directory, as ``vllm/...``.
+
+        Returns:
+            Their paths, as ``vllm/...``, sorted; none if there is no such directory.
+
+        Raises:
+            BaseError: if it cannot be looked into.
+        """
+
     def licence(self) -> bytes | None:
         """Return the licence text it ships with, None if it has none."""
 

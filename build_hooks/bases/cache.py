@@ -19,7 +19,7 @@ from build_hooks.files import require_regular
 from build_hooks.queues import lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from packaging.version import Version
 
@@ -150,13 +150,22 @@ def _with_others(locked: lock.Lock, release: Version, queues: Stack) -> lock.Loc
 def _unlocked_files(locked: lock.Lock, release: Version, queues: Stack) -> set[str]:
     """Return the files that only queues without a lock read, so that nobody knows their hash."""
     stock = _with_others(locked, release, queues).stock
-    return {
-        file.path
-        for patch in queues.patches
-        if patch.needed(release) and (diff := patch.diff(release)) is not None
-        for file in diff.files
-        if file.path not in stock
-    }
+    read: set[str] = set()
+    for patch in queues.patches:
+        if patch.needed(release) and (diff := patch.diff(release)) is not None:
+            read |= {file.path for file in diff.files}
+            for path, answer in patch.place.items():
+                read.add(path)
+                names = answer if isinstance(answer, tuple) else ()
+                placed = [f"{path.rpartition('/')[0]}/{name}" for name in names]
+                # A file, or a directory.
+                read |= {*placed, *(f"{name}/" for name in placed)}
+    return {path for path in read if path not in stock and not _any_below(path, stock)}
+
+
+def _any_below(path: str, stock: Iterable[str]) -> bool:
+    """Tell whether a lock knows files below a directory, and so all that a build reads."""
+    return path.endswith("/") and any(name.startswith(path) for name in stock)
 
 
 def _find(release: Version, directory: Path) -> Path | None:

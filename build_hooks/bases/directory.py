@@ -43,6 +43,15 @@ class DirectoryBase:
             self._read[path] = _file(self.root / path)
         return self._read[path]
 
+    def below(self, directory: str) -> list[str]:
+        """List the files below a directory, as ``Base.below`` says."""
+        top = self.root / directory
+        try:
+            found = [path for path in top.rglob("*") if path.is_file()]
+        except OSError as error:
+            raise BaseError(f"{top} cannot be read: {error.strerror}") from error
+        return sorted(path.relative_to(self.root).as_posix() for path in found)
+
     def licence(self) -> bytes | None:
         """Return the licence of the distribution, or of the checkout; None if there is none."""
         places = [self.root / "LICENSE"]

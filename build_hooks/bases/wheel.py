@@ -51,6 +51,15 @@ class WheelBase:
             self._read[path] = _member(self.archive, path, self.path)
         return self._read[path]
 
+    def below(self, directory: str) -> list[str]:
+        """List the members below a directory, as ``Base.below`` says."""
+        start = f"{directory}/"
+        return sorted(
+            name
+            for name in self.archive.namelist()
+            if name.startswith(start) and not name.endswith("/")
+        )
+
     def licence(self) -> bytes | None:
         """Return the licence in the wheel's metadata; None if there is none."""
         return self.read(f"{self.dist_info}/licenses/LICENSE") or self.read(

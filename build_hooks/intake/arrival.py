@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from build_hooks.diffs.owners import Clash
     from build_hooks.intake.door import Door
     from build_hooks.intake.model import ForeignPatch, Reason, Section
+    from build_hooks.queues.model import Place
 
 _REFUSED = {
     Kind.RENAME: model.RENAMES,
@@ -47,6 +48,7 @@ class Brought:
         amends: The earlier patches that it undoes lines of.
         review: Places that a person has to look at.
         notes: What was changed at the door.
+        place: For modules that find files by their own place, where these are.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Brought:
     amends: tuple[str, ...]
     review: tuple[str, ...]
     notes: tuple[str, ...]
+    place: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from build_hooks.assembly.assemble import apply_patch
 from build_hooks.assembly.tree import Tree
+from build_hooks.diffs.reader import parse
 from build_hooks.errors import Conflict, ConflictError
 from build_hooks.intake.arrival import Arrival
 from build_hooks.intake.door import Door
+from build_hooks.releases import final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +45,27 @@ def bring(
         made = one.bring()
         if made is not None:
             brought.append(made)
+    if not (door.refused or door.conflicts):
+        brought = [_placed(one, tree, door) for one in brought]
     names = {name for name, _ in patches}
     if not (door.refused or door.conflicts):
-        broken = [*tree.compile_errors(), *tree.name_clashes()]
+        broken = [*(tree.compile_errors() or tree.places.conflicts()), *tree.name_clashes()]
         door.conflicts += [conflict for conflict in broken if conflict.patch in names]
     door.settle()
     return brought
+
+
+def _placed(one: Brought, tree: Tree, door: Door) -> Brought:
+    """Decide where the modules of a patch find files, and have a person look at it."""
+    if tree.compile_errors():
+        return one
+    answers = tree.places.proposed([file.path for file in parse(one.text.encode())])
+    door.conflicts += tree.places.settle(one.id, str(final(tree.base.version)), answers)
+    doubts = [
+        f"[place] {path}: it finds files by its own place; is {json.dumps(answer)} right?"
+        for path, answer in answers.items()
+    ]
+    return replace(one, place=answers, review=(*one.review, *doubts))
 
 
 def below(queues: Stack, base: Base) -> Tree:

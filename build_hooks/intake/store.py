@@ -206,6 +206,11 @@ def _metadata(brought: Brought, release: Version) -> str:
         for entry in brought.review:
             array.append(entry)
         document["review"] = array.multiline(multiline=True)
+    if brought.place:
+        table = tomlkit.table()
+        for path, answer in brought.place.items():
+            table[path] = answer if isinstance(answer, str) else list(answer)
+        document["place"] = table
     return tomlkit.dumps(document)
 
 

@@ -56,7 +56,11 @@ def dump(content: Content) -> str:
             for module in overlay.modules
         },
         "data": {
-            file.path: {"served": sha256(file.served), "patches": list(file.patches)}
+            file.path: {
+                "stock": None if file.stock is None else sha256(file.stock),
+                "served": sha256(file.served),
+                "patches": list(file.patches),
+            }
             for file in overlay.data
         },
         "patches": [_patch(outcome) for outcome in overlay.outcomes],

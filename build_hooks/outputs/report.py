@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from build_hooks.shared import tables
+from build_hooks.shared import outcomes, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from build_hooks.assembly.assemble import Outcome
     from build_hooks.outputs.wheel import Content
+    from build_hooks.queues.model import Place
 
 
 def render(content: Content) -> str:
@@ -39,9 +40,19 @@ def _row(outcome: Outcome) -> tables.Row:
     files = [
         f"{path}: {_runs(moved) or 'empty'}" for path, moved in sorted(outcome.offsets.items())
     ]
+    if outcome.outcome == outcomes.APPLIED:
+        files += [f"{path}: {_place(answer)}" for path, answer in outcome.patch.place.items()]
     remarks = [text for text in (outcome.reason, outcome.note) if text]
-    cells = (outcome.patch.id, outcome.outcome, str(len(files)) if files else "")
+    changed = len(outcome.offsets)
+    cells = (outcome.patch.id, outcome.outcome, str(changed) if changed else "")
     return tables.Row(cells, [*files, *remarks])
+
+
+def _place(answer: Place) -> str:
+    """Say where a module finds the files that it looks for."""
+    if isinstance(answer, str):
+        return "looks for files beside vLLM's own"
+    return f"looks for files in the overlay, with {', '.join(answer) or 'none'} of vLLM"
 
 
 def _runs(offsets: Sequence[int]) -> str:

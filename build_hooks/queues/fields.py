@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from build_hooks.diffs import paths
 from build_hooks.errors import Problem
 from build_hooks.queues.model import Upstream
 from build_hooks.releases import spell, strict
@@ -16,8 +17,12 @@ from build_hooks.releases import spell, strict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from build_hooks.queues.model import Place
+
 _REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", re.ASCII)
 _KIND = re.compile("issue|pull|commit")
+# The answer under [place]: the module looks beside vLLM's own file.
+STOCK = "stock"
 ONE_LINE = re.compile(r"[^\r\n]+")
 
 
@@ -158,6 +163,22 @@ class Fields:
                 found[path] = release
         return found
 
+    def places(self, field: str) -> dict[str, Place]:
+        """Read a table of modules and where they find files."""
+        found: dict[str, Place] = {}
+        for path, answer in self._get(field, dict, "a table", required=False).items():
+            where = f"{field}.{path}"
+            names = answer if isinstance(answer, list) else [] if answer == STOCK else None
+            if not paths.is_module(path) or any(paths.faults(path)):
+                self._fault(where, "must be a module, as vllm/...py")
+            elif names is None or not all(map(_is_relative, names)):
+                self._fault(
+                    where, f'must be "{STOCK}", or a list of files and directories beside it'
+                )
+            else:
+                found[path] = STOCK if answer == STOCK else tuple(names)
+        return found
+
     def upstream(self, field: str, *, strict: bool = True) -> tuple[Upstream, ...]:
         """Read a list of upstream references; without ``strict``, one may be any text."""
         found = []
@@ -182,3 +203,11 @@ class Fields:
             if len(self._problems) == before:
                 found.append(Upstream(kind, ref, note, spell(fixed) if fixed else None))
         return tuple(found)
+
+
+def _is_relative(name: object) -> bool:
+    """Tell whether a name under [place] is one below the module's directory."""
+    if not isinstance(name, str):
+        return False
+    parts = name.split("/")
+    return not {"", ".", ".."} & set(parts) and name.isprintable() and "\\" not in name

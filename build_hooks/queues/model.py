@@ -39,6 +39,11 @@ class Upstream:
         return f"https://github.com/{repository}/{kind}/{name}"
 
 
+# Where a served module finds files: "stock", beside vLLM's own file; or in the overlay, which then
+# has a copy of each file and directory that is named, relative to the module's directory.
+Place = str | tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Variant:
     """One diff file of a patch: ``<release>.patch``.
@@ -86,6 +91,7 @@ class Patch:
         needs: Patches that it cannot do without; they come before it.
         requires: Distributions that its logic imports, as requirements.
         ends: Files that it no longer changes, and since which release.
+        place: For modules that find files by their own place, where these are.
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
         review: What an import was not sure of, and a person has not looked at yet.
@@ -108,6 +114,7 @@ class Patch:
     needs: tuple[str, ...]
     requires: tuple[str, ...]
     ends: Mapping[str, Version]
+    place: Mapping[str, Place]
     not_needed: Mapping[Version, str]
     notes: Mapping[Version, str]
     variants: tuple[Variant, ...]

@@ -218,6 +218,7 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
         needs=tuple(table.strings("needs", required=False)),
         requires=tuple(table.requirements("requires")),
         ends=table.ends("ends"),
+        place=table.places("place"),
         not_needed=table.by_release("not-needed"),
         notes=table.by_release("notes"),
         variants=variants,

@@ -65,6 +65,10 @@ class LockedBase:
             )
         return self.files[path]
 
+    def below(self, directory: str) -> list[str]:
+        """List the files of the lock, and those that were read with it, below a directory."""
+        return sorted(path for path in self.files if path.startswith(f"{directory}/"))
+
     def licence(self) -> bytes | None:
         """Return the licence of the release."""
         return self.text
@@ -79,7 +83,8 @@ def read_locked(
         release: The vLLM release.
         locked: Its lock.
         kept: The directory of files that earlier builds kept, each named by its sha256.
-        further: Files that no lock names, which are read all the same and not kept.
+        further: Files that no lock names, which are read all the same and not kept; with "/" at the
+            end, all below a directory.
 
     Returns:
         The release; and for the user, how many files and megabytes were read from where.
@@ -198,11 +203,13 @@ def _read(
 def _read_further(
     archive: zipfile.ZipFile, name: str, paths: Collection[str]
 ) -> dict[str, bytes | None]:
-    """Read files that no lock names."""
+    """Read files, and all files below directories, that no lock names."""
     there = set(archive.namelist())
+    directories = tuple(path for path in paths if path.endswith("/"))
+    below = [name for name in there if name.startswith(directories) and not name.endswith("/")]
     return {
         path: unpack(archive, archive.getinfo(path), name) if path in there else None
-        for path in paths
+        for path in [*(path for path in paths if not path.endswith("/")), *below]
     }
 
 

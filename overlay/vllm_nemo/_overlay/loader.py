@@ -61,6 +61,20 @@ class _Served(SourceFileLoader):
     _vllm_nemo_root: Path
     _vllm_nemo_sha256: str
 
+    @property
+    def stock_file(self) -> str:
+        """The path of vLLM's own file.
+
+        A build writes ``__spec__.loader.stock_file`` into a module that looks for files beside it
+        (``[place]`` in patch.toml).
+
+        Raises:
+            AttributeError: if vLLM has no such module.
+        """
+        if self._vllm_nemo_stock is None:
+            raise AttributeError(f"vLLM has no {self.name}")
+        return self._vllm_nemo_stock.path
+
     def path_stats(self, path: str) -> Mapping[str, Any]:
         """Return the size and, in place of the time of change, a number made from the content.
 

@@ -83,19 +83,19 @@ class Module:
 
 @dataclass(frozen=True)
 class Data:
-    """A data file that the overlay adds; vLLM has no such file.
+    """A data file of the overlay: one that it adds, or a copy that a served module looks for.
 
     Attributes:
         path: Relative both to the directory that holds ``vllm/`` and to ``_modules/``.
+        stock: The sha256 of vLLM's file that it is a copy of, in hex; None if it is added.
         served: The sha256 of the file, in hex.
-        patches: The ids of the patches that add it.
-        stock: None, as for a module that the overlay adds.
+        patches: The ids of the patches that it belongs to.
     """
 
     path: str
+    stock: str | None
     served: str
     patches: tuple[str, ...]
-    stock: None = None
 
     @property
     def name(self) -> str:
@@ -337,8 +337,10 @@ def _data(path: str, data: Mapping[str, Any]) -> Data:
     # A file is looked for where the path says; it must not lead out of the overlay.
     if parts[0] != "vllm" or len(parts) == 1 or {"", ".", ".."} & set(parts) or "\\" in path:
         raise _SchemaError(f"data: {path!r} is no path below vllm/")
+    stock = data.get("stock", "")
     return Data(
         path=path,
+        stock=None if stock is None else _get(data, "stock", _sha256, where),
         served=_get(data, "served", _sha256, where),
         patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
     )
