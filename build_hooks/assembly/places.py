@@ -11,7 +11,7 @@ from build_hooks.errors import Conflict
 from build_hooks.queues.fields import STOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from build_hooks.assembly.tree import Tree
     from build_hooks.queues.model import Place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -115,8 +116,10 @@ def test_no_line_is_longer_than_the_output_is_wide(
 def test_patches(shared: installed.Interpreter) -> None:
     status, text = _text(shared, "patches")
     assert status == 0
-    assert text.split("\n")[:11] == [
-        NAME,
+    name, queue, *lines = text.split("\n")[:12]
+    assert name == NAME
+    assert re.fullmatch(r"queue nemo 1 \(sha256 [0-9a-f]{12}, not locked\)", queue)
+    assert lines == [
         "",
         "patch   outcome     variant  switch",
         "------  ----------  -------  ---------------",
@@ -139,6 +142,13 @@ def test_patches_as_json(shared: installed.Interpreter) -> None:
         "release": "0.29.0",
         "locked": False,
     }
+    (queue,) = data["queues"]
+    assert (queue["name"], queue["revision"], queue["locked"], queue["whole"]) == (
+        "nemo",
+        1,
+        False,
+        True,
+    )
     assert data["vllm"] == str(shared.file("vllm"))
     assert [patch["id"] for patch in data["patches"]] == ["first", "second", "third", "fourth"]
     assert data["patches"][0]["modules"] == ["vllm.models"]

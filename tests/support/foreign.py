@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 RELEASE = "0.29.0"
 MODULE = "def f(x):\n    y = x\n\n    return y\n\n\ndef g(x):\n    return 2 * x\n"
+# It finds data by its own place, as vLLM's kernels find their tuned configurations.
+TUNING = """\
+import os
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+FOUND = sorted(os.listdir(os.path.join(HERE, "configs")))
+"""
 FILES = {
     "vllm/__init__.py": "",
     "vllm/_version.py": f'__version__ = version = "{RELEASE}"\n',
@@ -25,6 +32,7 @@ FILES = {
     "vllm/engine/__init__.py": "",
     "vllm/engine/core.py": "RUNS = 0\n",
     "vllm/engine/configs/E=1.json": "{}\n",
+    "vllm/engine/tuning.py": TUNING,
     "vllm/dos.py": "ONE = 1\r\nTWO = 2\r\n",
 }
 # What every shape below says: one line of one module.
@@ -136,6 +144,10 @@ SHAPES: dict[str, str] = {
 def added(*names: str, line: str = "x") -> str:
     """Write a diff that adds files of one line."""
     return "".join(f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+{line}\n" for name in names)
+
+
+# What the overlay has beside a configuration that is added.
+BESIDE = {path: FILES[path] for path in ("vllm/engine/configs/E=1.json", "vllm/engine/tuning.py")}
 
 
 @dataclasses.dataclass

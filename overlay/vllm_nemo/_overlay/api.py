@@ -38,7 +38,8 @@ def require(patch_id: str) -> Patch:
         patch_id: The patch's name in the queue, for instance ``fp32-lm-head``.
 
     Returns:
-        The patch. Its outcome is "applied", or "present" where the base vLLM carries it already.
+        The patch. Its outcome is "applied"; "present" where the base vLLM carries it already; or
+        "provided" where whoever built the overlay says that the base has it in a form of its own.
 
     Raises:
         OverlayError: if the overlay does not carry the patch, is switched off or not active, or if

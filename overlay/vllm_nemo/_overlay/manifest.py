@@ -59,6 +59,12 @@ class Queue:
     locked: bool
     whole: bool
 
+    def __str__(self) -> str:
+        """Name the queue, with what identifies its content."""
+        taken = "" if self.whole else ", not all of its patches"
+        lock = "locked" if self.locked else "not locked"
+        return f"{self.name} {self.revision} (sha256 {self.digest[:12]}, {lock}{taken})"
+
 
 @dataclass(frozen=True)
 class Module:

@@ -28,10 +28,11 @@ DECISION = "decision"
 # The release to port from does not need the patch, so there is nothing to merge.
 NO_SOURCE = "no source"
 
-# What an interpreter runs, one word a patch: the first two have the patch's effect.
+# What an interpreter runs, one word a patch: the first three have the patch's effect.
 SERVED = "served"
 IN_VLLM = "in vLLM itself"
+SAID_TO_BE = "in vLLM, it is said"
 UNNEEDED = "not needed"
 NOT_SERVED = "NOT SERVED"
 UNKNOWN = "UNKNOWN"
-IN_EFFECT = (SERVED, IN_VLLM)
+IN_EFFECT = (SERVED, IN_VLLM, SAID_TO_BE)

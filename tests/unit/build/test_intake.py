@@ -304,15 +304,24 @@ ADDED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "data": (
         foreign.added("vllm/engine/configs/E=8,N=1,device_name=A(R)_[1].json").replace("+x", "+{}"),
-        {"vllm/engine/configs/E=8,N=1,device_name=A(R)_[1].json": "{}\n"},
+        {"vllm/engine/configs/E=8,N=1,device_name=A(R)_[1].json": "{}\n", **foreign.BESIDE},
     ),
     "data with blanks and tabs": (
-        foreign.added("vllm/new/a.jinja", "vllm/new/b.txt").replace("+x", "+\tx \t"),
-        {"vllm/new/a.jinja": "\tx \t\n", "vllm/new/b.txt": "\tx \t\n"},
+        (
+            foreign.added("vllm/new/a.jinja", "vllm/new/b.txt").replace("+x", "+\tx \t")
+            + foreign.added("vllm/new/__init__.py")
+        ),
+        {
+            "vllm/new/__init__.py": "x\n",
+            **dict.fromkeys(("vllm/new/a.jinja", "vllm/new/b.txt"), "\tx \t\n"),
+        },
     ),
     "data without a line end": (
-        foreign.added("vllm/a.txt") + "\\ No newline at end of file\n",
-        {"vllm/a.txt": "x"},
+        (
+            foreign.added("vllm/new/__init__.py", "vllm/new/a.txt")
+            + "\\ No newline at end of file\n"
+        ),
+        {"vllm/new/__init__.py": "x\n", "vllm/new/a.txt": "x"},
     ),
     "what fills an empty module": (
         "--- a/vllm/engine/__init__.py\n+++ b/vllm/engine/__init__.py\n@@ -0,0 +1 @@\n+X = 1\n",

@@ -71,8 +71,10 @@ def importer(tmp_path: Path) -> foreign.Importer:
 
 def test_the_lock_has_every_file_that_is_brought(importer: foreign.Importer) -> None:
     recorded = lock.record(importer.overlay())
-    assert recorded["stock"] == {CONFIG: None, "vllm/n/__init__.py": None, "vllm/n/m.py": None}
-    assert list(recorded["served"]) == [CONFIG, "vllm/n/__init__.py", "vllm/n/m.py"]
+    beside = {path: sha256(text) for path, text in foreign.BESIDE.items()}
+    added = dict.fromkeys([CONFIG, "vllm/n/__init__.py", "vllm/n/m.py"])
+    assert recorded["stock"] == {**beside, **added}
+    assert sorted(recorded["served"]) == sorted([*beside, *added])
     assert recorded["served"][CONFIG] == sha256("{}\n")
     files = recorded["patches"]["it"]["files"]
     assert {path: entry["offsets"] for path, entry in files.items()} == {
@@ -116,10 +118,10 @@ def _python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_manifest_and_the_bill_of_materials_list_data(content: wheel.Content) -> None:
     written = json.loads(manifest.dump(content))
-    assert written["data"] == {
-        CONFIG: {"served": sha256("{}\n"), "patches": ["it"]},
-    }
-    assert list(written["modules"]) == ["vllm.n", "vllm.n.m"]
+    data = {"stock": None, "served": sha256("{}\n"), "patches": ["it"]}
+    copied = {**data, "stock": sha256("{}\n")}
+    assert written["data"] == {"vllm/engine/configs/E=1.json": copied, CONFIG: data}
+    assert list(written["modules"]) == ["vllm.engine.tuning", "vllm.n", "vllm.n.m"]
     components = json.loads(sbom.dump(content))["components"]
     assert f"vllm_nemo/_modules/{CONFIG}" in [component["name"] for component in components]
 
@@ -144,6 +146,18 @@ def test_data_that_the_installed_vllm_has_is_unexpected(site: Path) -> None:
     verified = _python(site, "-m", "vllm_nemo", "verify")
     assert verified.returncode == 1
     assert f"unexpected: {CONFIG}" in verified.stdout
+
+
+def test_a_module_finds_what_is_added_and_what_was_there(site: Path) -> None:
+    code = "import vllm_nemo, vllm.engine.tuning as t; print(t.FOUND)"
+    assert _python(site, "-c", code).stdout == f"{['E=1.json', CONFIG.rpartition('/')[2]]}\n"
+
+
+def test_a_copy_is_held_against_the_installed_data(site: Path) -> None:
+    stand_in.write(site, {"vllm/engine/configs/E=1.json": "[]"})
+    verified = _python(site, "-m", "vllm_nemo", "verify")
+    assert verified.returncode == 1
+    assert "changed: vllm/engine/configs/E=1.json" in verified.stdout
 
 
 def test_a_new_package_is_imported(site: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_queue_is_made_and_added_to(importer: foreign.Importer) -> None:
     )
     text = series.read_text().replace("revision = 1", "revision = 4  # by hand")
     series.write_text(f"# Ours.\n{text}")
-    assert importer.bring(foreign.added("vllm/a.txt"), id="b", queue="My_Queue+x") == 0
+    assert importer.bring(foreign.added("vllm/a.py"), id="b", queue="My_Queue+x") == 0
     assert series.read_text() == (
         '# Ours.\nname = "myqueuex"\nrevision = 4  # by hand\nreleases = ["0.29.0"]\n'
         'patches = [\n    "models-never-negative",\n    "b",\n]\n'
@@ -44,7 +44,7 @@ def test_an_id_is_given_once(
 ) -> None:
     file = importer.source(foreign.GIT)
     assert importer.run(file, id="it") == 0
-    other = importer.source(foreign.added("vllm/a.txt"), "it.patch")
+    other = importer.source(foreign.added("vllm/a.py"), "it.patch")
     for arguments, told in (
         ({"id": "It"}, "'It' is not an id"),
         ({}, "the queue has it already"),
@@ -53,7 +53,7 @@ def test_an_id_is_given_once(
         assert told in capsys.readouterr().err
     assert importer.run(other, other, id="two") == 1
     assert "--id goes with one patch; there are 2:\n  it\n  it" in capsys.readouterr().err
-    more = [importer.source(foreign.added(f"vllm/{n}.txt"), f"{n}/000{n}-same.patch") for n in "12"]
+    more = [importer.source(foreign.added(f"vllm/n{n}.py"), f"{n}/000{n}-same.patch") for n in "12"]
     assert importer.run(*more) == 0
     assert [patch.id for patch in importer.patches] == ["it", "same", "same-2"]
 
@@ -63,7 +63,7 @@ def test_a_release_that_the_queue_does_not_have(
 ) -> None:
     stand_in.write_wheel(importer.root / "wheels", "0.28.0", files=foreign.FILES)
     assert importer.bring(foreign.GIT, id="it") == 0
-    assert importer.bring(foreign.added("vllm/a.txt"), release="0.28") == 1
+    assert importer.bring(foreign.added("vllm/a.py"), release="0.28") == 1
     assert "0.28.0 is not in series.toml; add it to `releases` first" in capsys.readouterr().err
 
 

@@ -132,7 +132,7 @@ def test_commits_that_are_not_there(
 def test_all_or_nothing(
     importer: foreign.Importer, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert importer.bring(foreign.added("vllm/a.txt"), id="first") == 0
+    assert importer.bring(foreign.added("vllm/a.py"), id="first") == 0
     before = importer.files()
     box = _git(repository, "format-patch", "--stdout", "release").replace("RUNS = 0", "RUNS = 9")
     assert importer.bring(box) == 1
@@ -147,7 +147,7 @@ def test_all_or_nothing(
 def test_what_cannot_be_written_leaves_nothing_behind(
     importer: foreign.Importer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert importer.bring(foreign.added("vllm/a.txt"), id="first") == 0
+    assert importer.bring(foreign.added("vllm/a.py"), id="first") == 0
     before = importer.files()
     # In the way of the last file that is written.
     (importer.directory / "series.toml.new").mkdir()
@@ -260,6 +260,7 @@ def test_an_edited_tree_is_compared_with_the_release(importer: foreign.Importer)
         "vllm/new/__init__.py": "",
         "vllm/new/m.py": "X = 1\n",
         "vllm/engine/configs/E=2.json": "{}\n",
+        **foreign.BESIDE,
     }
 
 

@@ -40,12 +40,15 @@ def run(options: argparse.Namespace) -> int:
             {
                 "overlay": manifest.overlay,
                 "base": dataclasses.asdict(manifest.base),
+                "queues": [dataclasses.asdict(queue) for queue in manifest.queues],
                 "vllm": None if directory is None else str(directory),
                 "patches": [dataclasses.asdict(patch) for patch in manifest.patches],
             }
         )
         return HOLDS
     print(overlay_name(manifest))
+    for queue in manifest.queues:
+        print(f"queue {queue}")
     if directory is None:
         print("vLLM is not installed for this interpreter.")
     print()
@@ -61,8 +64,11 @@ def _vllm_directory() -> Path | None:
 
 
 def _show(manifest: Manifest) -> None:
+    several = len(manifest.queues) > 1
     rows = []
     for patch in manifest.patches:
         notes = [text for text in (patch.title, patch.reason, patch.note) if text]
-        rows.append(Row((patch.id, patch.outcome, patch.variant or "-", patch.switch), notes))
-    print_table(("patch", "outcome", "variant", "switch"), rows)
+        cells = [patch.id, patch.outcome, patch.variant or "-", patch.switch]
+        rows.append(Row([patch.queue, *cells] if several else cells, notes))
+    header = ["patch", "outcome", "variant", "switch"]
+    print_table(["queue", *header] if several else header, rows)

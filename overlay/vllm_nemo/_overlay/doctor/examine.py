@@ -13,6 +13,8 @@ from vllm_nemo._overlay.manifest import load_manifest
 from vllm_nemo._overlay.switches import ALWAYS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vllm_nemo._overlay.manifest import Manifest, Patch
     from vllm_nemo._overlay.served import ModuleState
 
@@ -32,6 +34,7 @@ def examine() -> Report:
         add(Check("overlay", FAIL, str(error)))
         return report
     add(_overlay(manifest))
+    report.checks += _queues(manifest)
     switch = interpreter.switch()
     add(switch)
     process = interpreter.this_process()
@@ -65,10 +68,17 @@ def _overlay(manifest: Manifest) -> Check:
     detail = (
         f"vllm-nemo {manifest.overlay} for {base.distribution} {base.version}: "
         f"{len(manifest.patches)} patches, {len(manifest.modules)} modules"
+        + (f", {len(manifest.data)} data files" if manifest.data else "")
     )
     if base.locked:
         return Check("overlay", OK, detail)
     return Check("overlay", WARN, f"{detail}; built from a base that no lock covers")
+
+
+def _queues(manifest: Manifest) -> Iterator[Check]:
+    """Name the queues of an overlay that is not the project's own, whole."""
+    if len(manifest.queues) > 1 or not all(queue.whole for queue in manifest.queues):
+        yield Check("queues", OK, "\n".join(map(str, manifest.queues)))
 
 
 def _served(manifest: Manifest, states: tuple[ModuleState, ...]) -> Check:
@@ -82,8 +92,9 @@ def _served(manifest: Manifest, states: tuple[ModuleState, ...]) -> Check:
 def _patch_state(patch: Patch, states: tuple[ModuleState, ...], *, active: bool) -> str:
     if patch.outcome == outcomes.NOT_NEEDED:
         return outcomes.UNNEEDED
-    if patch.outcome == outcomes.PRESENT:
-        return outcomes.IN_VLLM if active else outcomes.UNKNOWN
+    in_vllm = {outcomes.PRESENT: outcomes.IN_VLLM, outcomes.PROVIDED: outcomes.SAID_TO_BE}
+    if patch.outcome in in_vllm:
+        return in_vllm[patch.outcome] if active else outcomes.UNKNOWN
     wrong = [state for state in states if patch.id in state.module.patches and not state.holds]
     return outcomes.SERVED if active and not wrong else outcomes.NOT_SERVED
 
