@@ -15,9 +15,9 @@ from build_hooks.assembly.assemble import assemble
 from build_hooks.bases.choice import INSTALLED, Place, named, open_place
 from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.errors import BaseError, BuildError
+from build_hooks.outputs.content import Content
 from build_hooks.outputs.naming import Identity, identity, identity_of_release, requirement
 from build_hooks.outputs.record import differing_files, verify
-from build_hooks.outputs.wheel import Content
 from build_hooks.queues import lock
 from build_hooks.queues.stack import stack
 from build_hooks.releases import final, spell

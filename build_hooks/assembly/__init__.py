@@ -2,6 +2,8 @@
 
 ::
 
+    place
+    places
     tree
     assemble
 """

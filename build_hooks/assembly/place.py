@@ -8,6 +8,7 @@ a word. So each such module has to be decided upon, in the ``[place]`` table of 
 from __future__ import annotations
 
 import ast
+import warnings
 from dataclasses import dataclass
 
 # What the build writes in place of ``__file__``; it holds for an import and for ``python -m``.
@@ -46,7 +47,7 @@ def uses(content: bytes) -> list[Use]:
         loader, which finds vLLM's files, and are none.
     """
     found = []
-    tree = ast.parse(content)
+    tree = _parse(content)
     quoted = {
         id(inner)
         for node in ast.walk(tree)
@@ -93,11 +94,18 @@ def looks_for(content: bytes, name: str) -> bool:
     try:
         said = any(
             isinstance(node, ast.Constant) and node.value == name
-            for node in ast.walk(ast.parse(content))
+            for node in ast.walk(_parse(content))
         )
         return said and bool(uses(content))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+def _parse(content: bytes) -> ast.Module:
+    with warnings.catch_warnings():
+        # What the compiler thinks of upstream's own lines is no news here.
+        warnings.simplefilter("ignore")
+        return ast.parse(content)
 
 
 def _asks(node: ast.AST) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from build_hooks.assembly import place
 from build_hooks.diffs import paths
@@ -13,7 +13,7 @@ from build_hooks.queues.fields import STOCK
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from build_hooks.assembly.tree import Tree
+    from build_hooks.bases.base import Base
     from build_hooks.queues.model import Place
 
 _UNDECIDED = (
@@ -33,6 +33,26 @@ _NO_DATA = (".py", ".pyc", ".so")
 _MOST = 4096
 
 
+class Files(Protocol):
+    """The files of a base as patches leave them, of which ``tree.Tree`` is the one kind."""
+
+    @property
+    def base(self) -> Base:
+        """The base."""
+
+    def stock(self, path: str) -> bytes | None:
+        """Return a file as the base has it."""
+
+    def current(self, path: str) -> bytes | None:
+        """Return a file as the patches so far leave it."""
+
+    def keep(self, patch: str, variant: str, path: str) -> None:
+        """Serve a module although no hunk changes it."""
+
+    def changed(self) -> Iterator[tuple[str, str, str, bytes]]:
+        """Go through the files of the overlay."""
+
+
 class Places:
     """The modules of a tree that find files by their own place.
 
@@ -41,7 +61,7 @@ class Places:
             patch that asks for it, and the content.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Files) -> None:
         self.copies: dict[str, tuple[str, bytes]] = {}
         self._tree = tree
         # For each module, the patch that says where it finds files, and where.

@@ -2,7 +2,9 @@
 
 ::
 
-    naming, record, manifest, sbom
+    naming, record
+    content
+    manifest, sbom
     wheel
     report
 """

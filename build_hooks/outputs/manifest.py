@@ -9,7 +9,7 @@ from build_hooks.files import sha256
 
 if TYPE_CHECKING:
     from build_hooks.assembly.assemble import Outcome
-    from build_hooks.outputs.wheel import Content
+    from build_hooks.outputs.content import Content
     from build_hooks.queues.model import Upstream
 
 FORMAT = 2

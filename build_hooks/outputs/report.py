@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from build_hooks.assembly.assemble import Outcome
-    from build_hooks.outputs.wheel import Content
+    from build_hooks.outputs.content import Content
     from build_hooks.queues.model import Place
 
 

@@ -13,7 +13,7 @@ from build_hooks.files import sha256
 from build_hooks.shared import outcomes
 
 if TYPE_CHECKING:
-    from build_hooks.outputs.wheel import Content
+    from build_hooks.outputs.content import Content
     from build_hooks.queues.model import Patch, ReleaseDiff
 
 _LICENCES = [{"license": {"id": "Apache-2.0"}}]

@@ -5,4 +5,5 @@
     model
     fields, logic, lock
     reader
+    stack
 """

@@ -3,6 +3,7 @@
 ::
 
     status, merge
-    pages, refresh
+    pages, trees
+    refresh
     lint, port
 """

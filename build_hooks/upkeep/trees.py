@@ -70,7 +70,9 @@ class PatchTree:
         """
         files = self.files()
         if not files:
-            raise BuildError(f"{self.shown} holds no vllm/...py, nor data in vllm/")
+            raise BuildError(
+                f"{self.shown} contains no vllm/...py, nor data: name the directory above vllm/"
+            )
         unresolved = self.unresolved
         if unresolved:
             raise BuildError(f"{self.shown}: conflicts are still marked in {', '.join(unresolved)}")

@@ -13,9 +13,9 @@ from build_hooks.assembly.assemble import Overlay, assemble
 from build_hooks.bases.directory import from_directory
 from build_hooks.bases.wheel import WheelBase, from_wheel
 from build_hooks.files import sha256
+from build_hooks.outputs.content import Content
 from build_hooks.outputs.naming import Identity, requirement
 from build_hooks.outputs.record import write
-from build_hooks.outputs.wheel import Content
 from build_hooks.project import Project
 from build_hooks.queues import lock
 from build_hooks.queues.stack import Stack, stack

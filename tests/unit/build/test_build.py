@@ -12,7 +12,7 @@ from build_hooks.errors import BaseError, BuildError, ConflictError, LockError
 from tests.support import index, stand_in
 
 if TYPE_CHECKING:
-    from build_hooks.outputs.wheel import Content
+    from build_hooks.outputs.content import Content
     from tests.support.project import Small
 
 

@@ -16,7 +16,8 @@ from build_hooks.bases.directory import from_directory
 from build_hooks.diffs.model import DiffError
 from build_hooks.diffs.reader import parse
 from build_hooks.errors import ConflictError
-from build_hooks.outputs import lock, manifest, naming, sbom, wheel
+from build_hooks.outputs import manifest, naming, record, sbom, wheel
+from build_hooks.outputs.content import Content
 from build_hooks.outputs.report import render
 from build_hooks.project import Project
 from build_hooks.upkeep.trees import PatchTree
@@ -70,7 +71,7 @@ def importer(tmp_path: Path) -> foreign.Importer:
 
 
 def test_the_lock_has_every_file_that_is_brought(importer: foreign.Importer) -> None:
-    recorded = lock.record(importer.overlay())
+    recorded = record.record(importer.overlay())
     beside = {path: sha256(text) for path, text in foreign.BESIDE.items()}
     added = dict.fromkeys([CONFIG, "vllm/n/__init__.py", "vllm/n/m.py"])
     assert recorded["stock"] == {**beside, **added}
@@ -85,15 +86,15 @@ def test_the_lock_has_every_file_that_is_brought(importer: foreign.Importer) -> 
 
 
 @pytest.fixture
-def content(importer: foreign.Importer) -> wheel.Content:
+def content(importer: foreign.Importer) -> Content:
     """Return what a wheel with this project's machinery and the imported patch is made of."""
     version, requirement = f"{foreign.RELEASE}.1+unlocked", f"vllm=={foreign.RELEASE}"
     identity = naming.Identity(version, requirement)
-    return wheel.Content(Project.here(), identity, importer.overlay(), (), b"")
+    return Content(Project.here(), identity, importer.overlay(), (), b"")
 
 
 @pytest.fixture
-def site(importer: foreign.Importer, content: wheel.Content) -> Path:
+def site(importer: foreign.Importer, content: Content) -> Path:
     """Write what the wheel holds beside the release, as an installer does."""
     site = importer.root / "site"
     site.mkdir()
@@ -116,7 +117,7 @@ def _python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_manifest_and_the_bill_of_materials_list_data(content: wheel.Content) -> None:
+def test_the_manifest_and_the_bill_of_materials_list_data(content: Content) -> None:
     written = json.loads(manifest.dump(content))
     data = {"stock": None, "served": sha256("{}\n"), "patches": ["it"]}
     copied = {**data, "stock": sha256("{}\n")}

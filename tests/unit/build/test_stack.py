@@ -16,7 +16,7 @@ from build_hooks.queues.stack import stack
 from tests.support import stand_in
 
 if TYPE_CHECKING:
-    from build_hooks.outputs.wheel import Content
+    from build_hooks.outputs.content import Content
     from tests.support.project import Small
 
 NEW = "@@ -1,2 +1,3 @@\n from vllm.models import Model\n+A = 1\n \n"
