@@ -403,8 +403,11 @@ def _show(options: argparse.Namespace) -> int:
 
 def _import(options: argparse.Namespace) -> int:
     """Bring patches of others into a queue, in whatever form they were published."""
-    # tomlkit, which it writes with, is no requirement of a build.
-    from build_hooks.intake import sources, store
+    try:
+        from build_hooks.intake import sources, store
+    except ModuleNotFoundError as error:
+        # What it writes with is no requirement of a build.
+        raise BuildError(f"import needs {error.name}: use ci/queue, which brings it") from error
     from build_hooks.intake.bring import below, bring
     from build_hooks.intake.door import Options
 

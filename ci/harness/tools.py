@@ -6,6 +6,7 @@ Everything is kept below build/.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -53,6 +54,22 @@ def run(
         print(f"failed ({process.returncode}): {' '.join(words)}", file=sys.stderr)
         sys.exit(process.returncode if process.returncode > 0 else 1)
     return process.stdout or ""
+
+
+def build_hooks(*arguments: str | Path, groups: Sequence[str] = ()) -> int:
+    """Run ``python -m build_hooks`` in an environment that has what it needs.
+
+    Args:
+        arguments: The command and its arguments. Paths are relative to the current directory.
+        groups: Dependency groups of pyproject.toml that the command needs.
+
+    Returns:
+        The exit status.
+    """
+    command = [interpreter(*groups), "-m", "build_hooks", *arguments]
+    return subprocess.run(
+        command, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).returncode
 
 
 def interpreter(*groups: str) -> Path:
