@@ -6,7 +6,6 @@ Everything is kept below build/.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -23,6 +22,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
+_RUN = """\
+import runpy, sys
+sys.path[0] = sys.argv.pop(1)
+runpy.run_module("build_hooks", run_name="__main__")
+"""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -66,10 +70,9 @@ def build_hooks(*arguments: str | Path, groups: Sequence[str] = ()) -> int:
     Returns:
         The exit status.
     """
-    command = [interpreter(*groups), "-m", "build_hooks", *arguments]
-    return subprocess.run(
-        command, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ).returncode
+    # With -m, a build_hooks in the current directory would come first.
+    command = [interpreter(*groups), "-c", _RUN, ROOT, *arguments]
+    return subprocess.run(command, check=False).returncode
 
 
 def interpreter(*groups: str) -> Path:
