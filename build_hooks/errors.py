@@ -71,6 +71,7 @@ class Conflict:
         detail: More lines on it: those of the base that are nearest, or a compiler's message.
         other: The earlier patch that stands against this one; empty where the base does.
         undoes: Whether the hunk fits, and would undo what that patch did.
+        ports: Whether carrying the patch over from another release can resolve it.
     """
 
     patch: str
@@ -81,6 +82,7 @@ class Conflict:
     detail: str = ""
     other: str = ""
     undoes: bool = False
+    ports: bool = True
 
     def __str__(self) -> str:
         hunk = f", hunk {self.hunk}" if self.hunk else ""

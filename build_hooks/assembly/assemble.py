@@ -145,7 +145,7 @@ def _refuse_unknown(stack: Stack, variable: str, ids: Collection[str]) -> None:
 
 def _hint(stack: Stack, base: Base, release: Version, conflicts: Sequence[Conflict]) -> str:
     """Say how to carry patches over; empty where patches stand against each other alone."""
-    blocked = {conflict.patch for conflict in conflicts if not conflict.other}
+    blocked = {conflict.patch for conflict in conflicts if conflict.ports and not conflict.other}
     sources: dict[Version, list[str]] = {}
     for patch in stack.patches:
         source = nearest(patch, release) if patch.id in blocked else None

@@ -48,6 +48,12 @@ def uses(content: bytes) -> list[Use]:
     """
     found = []
     tree = _parse(content)
+    # Its name is the same wherever it lies.
+    harmless = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("name", "parent")
+    }
     quoted = {
         id(inner)
         for node in ast.walk(tree)
@@ -56,7 +62,7 @@ def uses(content: bytes) -> list[Use]:
     }
     for node in ast.walk(tree):
         asks = _asks(node)
-        if asks and isinstance(node, ast.expr):
+        if asks and isinstance(node, ast.expr) and id(node) not in harmless:
             # Before Python 3.12 the columns within an f-string are not those of the file.
             plain = asks == _FILE and id(node) not in quoted
             found.append(Use(node.lineno, node.col_offset, asks, plain))

@@ -82,7 +82,7 @@ class Places:
             other, known = self._answers.get(path, ("", answer))
             fault = self._fault(path, answer, other, known)
             if fault:
-                yield Conflict(patch, variant, path, 0, fault, other=other)
+                yield _conflict(patch, variant, path, fault, other)
             elif isinstance(answer, str) or isinstance(known, str):
                 self._answers[path] = (patch, STOCK)
             else:
@@ -110,11 +110,11 @@ class Places:
         changed = {file for file, *_ in self._tree.changed()}
         if len(found) > _MOST:
             message = f"[place] names {name}, which has {len(found)} files; {_MOST} at most"
-            yield Conflict(patch, variant, path, 0, message)
+            yield _conflict(patch, variant, path, message)
             return
         if not found and not any(_covers(wanted, file) for file in changed):
             message = f"[place] names {name}, and no data is there"
-            yield Conflict(patch, variant, path, 0, message)
+            yield _conflict(patch, variant, path, message)
         for file in found:
             content = self._tree.stock(file)
             if content is not None and file not in changed:
@@ -133,7 +133,7 @@ class Places:
             if not paths.is_module(path):
                 fault = "" if self._is_found(path) else self._lost(path)
             if fault:
-                yield Conflict(patch, variant, path, 0, fault)
+                yield _conflict(patch, variant, path, fault)
 
     def _undecided(self, path: str, content: bytes) -> str:
         _, answer = self._answers.get(path, ("", None))
@@ -216,6 +216,10 @@ class Places:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             # It does not compile, which is a conflict of its own.
             return content
+
+
+def _conflict(patch: str, variant: str, path: str, message: str, other: str = "") -> Conflict:
+    return Conflict(patch, variant, path, 0, message, other=other, ports=False)
 
 
 def _beside(module: str, name: str) -> str:

@@ -222,7 +222,7 @@ class Tree:
             if other != path:
                 patch, variant, _ = history[0]
                 message = f"differs from {other} in case only; some file systems keep one of them"
-                conflicts.append(Conflict(patch, variant, path, 0, message))
+                conflicts.append(Conflict(patch, variant, path, 0, message, ports=False))
         return conflicts
 
     def files(self) -> tuple[Module | Data, ...]:

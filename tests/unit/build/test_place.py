@@ -52,6 +52,7 @@ CHANGED = """\
         # Of other packages, of the loader, and of what is only set.
         ("torch.__file__", []),
         ("iter_modules(__path__)", []),
+        ("__spec__.name, __spec__.parent", []),
         ("importlib.resources.files('vllm')", []),
         ("__file__ = 'x'", []),
         ("'__file__'  # __file__", []),
