@@ -122,6 +122,10 @@ def make(project: Project, settings: Settings) -> Content:
 def open_stack(project: Project, settings: Settings) -> Stack:
     """Read the queues that the settings name, ours first.
 
+    Args:
+        project: The source tree with our own queue.
+        settings: Which queues and patches are meant.
+
     Raises:
         BuildError: if one is missing, or not as it must be.
     """

@@ -163,6 +163,10 @@ def nearest(patch: Patch, version: Version) -> Version | None:
     """Return the supported release that needs a patch and is the nearest to a version.
 
     An older release is taken before a newer one; the version itself is never taken.
+
+    Args:
+        patch: The patch.
+        version: The version of a base.
     """
     known = [r for r in patch.releases if patch.needed(r) and patch.diff(r) is not None]
     older = [release for release in known if release < final(version)]
@@ -258,7 +262,14 @@ def _change(
 
 
 def undone_by(patch: str, variant: str, path: str, clash: Clash) -> Conflict:
-    """Describe a line in which a patch undoes another that it does not amend."""
+    """Describe a line in which a patch undoes another that it does not amend.
+
+    Args:
+        patch: The id of the patch.
+        variant: Its variant.
+        path: The file.
+        clash: The line.
+    """
     does = "takes out" if clash.taken_out else "brings back"
     did = "put in" if clash.taken_out else "took out"
     text = clash.text.decode(errors="backslashreplace").strip()

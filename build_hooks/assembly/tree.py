@@ -80,6 +80,11 @@ class Change:
     def of(cls, path: str, before: bytes | None, after: bytes) -> Change:
         """Describe a change of which only the outcome is known.
 
+        Args:
+            path: The file.
+            before: Its content before; None if there was no such file.
+            after: Its content after.
+
         Raises:
             DiffError: if no patch could make it.
         """
@@ -118,11 +123,21 @@ class Tree:
         return history[-1][2] if history else self.stock(path)
 
     def owners(self, path: str) -> list[str | None]:
-        """Return, for each line of a file, the patch that put it in; None for the base's own."""
+        """Return, for each line of a file, the patch that put it in; None for the base's own.
+
+        Args:
+            path: The file, as ``vllm/...``.
+        """
         return self._ownership(path).owners
 
     def undone(self, patch: str, amends: Collection[str], change: Change) -> list[Clash]:
-        """Find the lines in which a patch's change of a file undoes an earlier patch."""
+        """Find the lines in which a patch's change of a file undoes an earlier patch.
+
+        Args:
+            patch: The id of the patch.
+            amends: Ids of patches that it may undo.
+            change: What it makes of the file.
+        """
         owned = self._ownership(change.file.path)
         return owned.apply(change.file, change.offsets, patch, amends)[1]
 
@@ -167,7 +182,11 @@ class Tree:
         return self._owned.get(path) or Ownership(self.stock(path))
 
     def last_writer(self, path: str) -> str:
-        """Return the patch that changed a file last; empty if none has."""
+        """Return the patch that changed a file last; empty if none has.
+
+        Args:
+            path: The file, as ``vllm/...``.
+        """
         history = self._history.get(path)
         return history[-1][0] if history else ""
 

@@ -14,12 +14,20 @@ _FORBIDDEN = set('\\:*?"<>|')
 
 
 def is_module(path: str) -> bool:
-    """Tell whether a file is a Python module."""
+    """Tell whether a file is a Python module.
+
+    Args:
+        path: The path, or the name.
+    """
     return path.endswith(".py")
 
 
 def is_data(path: str) -> bool:
-    """Tell whether a file is data, by its name."""
+    """Tell whether a file is data, by its name.
+
+    Args:
+        path: The path, or the name.
+    """
     return path.endswith(DATA)
 
 

@@ -71,6 +71,10 @@ def _placed(one: Brought, tree: Tree, door: Door) -> Brought:
 def below(queues: Stack, base: Base) -> Tree:
     """Return a base with what queues make of it: what new patches come on top of.
 
+    Args:
+        queues: The queues.
+        base: The base.
+
     Raises:
         ConflictError: if a patch does not apply.
     """

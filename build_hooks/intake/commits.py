@@ -30,7 +30,11 @@ _FORMAT = (
 
 
 def named(source: str) -> tuple[Path, str] | None:
-    """Read ``REPO:COMMIT`` or ``REPO:A..B``; None if a source is nothing of the kind."""
+    """Read ``REPO:COMMIT`` or ``REPO:A..B``; None if a source is nothing of the kind.
+
+    Args:
+        source: What the user named.
+    """
     repository, colon, revisions = source.rpartition(":")
     path = Path(repository).expanduser()
     return (path, revisions) if colon and repository and path.is_dir() else None

@@ -55,17 +55,30 @@ class Door:
         self._readings: dict[str, Reading] = {}
 
     def current(self, path: str) -> bytes | None:
-        """Return a file as the patches so far leave it, those of this import as published."""
+        """Return a file as the patches so far leave it, those of this import as published.
+
+        Args:
+            path: The file, as ``vllm/...``.
+        """
         return self.raw[path] if path in self.raw else self.tree.current(path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file is there; what leads out of the package is not looked for."""
+        """Tell whether a file is there; what leads out of the package is not looked for.
+
+        Args:
+            path: The file, as a patch names it.
+        """
         if not path.startswith("vllm/") or {"", ".", ".."} & set(path.split("/")):
             return False
         return path in self._names or self.current(path) is not None
 
     def reading(self, patch: ForeignPatch, patches: Sequence[ForeignPatch]) -> Reading:
-        """Find out how the paths of a patch's source are read."""
+        """Find out how the paths of a patch's source are read.
+
+        Args:
+            patch: The patch.
+            patches: All patches of the import.
+        """
         if patch.fixed:
             return Reading(0)
         if patch.source not in self._readings:

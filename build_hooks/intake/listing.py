@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def names(base: Base) -> frozenset[str]:
-    """Return the path of each file of the package; none for a base that cannot be listed."""
+    """Return the path of each file of the package; none for a base that cannot be listed.
+
+    Args:
+        base: The base.
+    """
     if isinstance(base, WheelBase):
         found = base.archive.namelist()
     elif isinstance(base, DirectoryBase):
@@ -27,7 +31,13 @@ def names(base: Base) -> frozenset[str]:
 
 
 def same(base: Base, path: str, file: Path) -> bool:
-    """Tell whether a file is what the base has; without reading a large one into memory."""
+    """Tell whether a file is what the base has; without reading a large one into memory.
+
+    Args:
+        base: The base.
+        path: Its file, as ``vllm/...``.
+        file: The file to compare.
+    """
     if isinstance(base, WheelBase):
         member = base.archive.getinfo(path)
         return file.stat().st_size == member.file_size and _crc(file) == member.CRC
@@ -45,5 +55,9 @@ def _crc(file: Path) -> int:
 
 
 def directories(files: frozenset[str]) -> frozenset[str]:
-    """Return every directory that one of the files lies in."""
+    """Return every directory that one of the files lies in.
+
+    Args:
+        files: The paths of files.
+    """
     return frozenset(str(parent) for name in files for parent in PurePosixPath(name).parents)

@@ -202,10 +202,18 @@ def _line(reason: Reason, places: Sequence[str]) -> str:
 
 
 def unfit(fault: str) -> Reason:
-    """Give the reason for a file whose name no queue can have."""
+    """Give the reason for a file whose name no queue can have.
+
+    Args:
+        fault: What is wrong with the name.
+    """
     return Reason(6, fault)
 
 
 def untellable(fault: str) -> Reason:
-    """Give the reason for a change that the strict format cannot tell."""
+    """Give the reason for a change that the strict format cannot tell.
+
+    Args:
+        fault: What the strict format refuses.
+    """
     return Reason(8, f"no diff of a queue can tell it, {fault}")

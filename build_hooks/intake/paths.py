@@ -25,7 +25,11 @@ class Reading:
     prefix: str = ""
 
     def of(self, path: str) -> str | None:
-        """Return the path as read; None if it has no component left."""
+        """Return the path as read; None if it has no component left.
+
+        Args:
+            path: The path, as the patch has it.
+        """
         parts = _parts(path)[self.strip :]
         return self.prefix + "/".join(parts) if parts else None
 
@@ -72,7 +76,13 @@ def detect(
 
 
 def path_of(section: Section, way: Reading, exists: Callable[[str], bool]) -> str:
-    """Return the file that a section means, the one that exists if its two names differ."""
+    """Return the file that a section means, the one that exists if its two names differ.
+
+    Args:
+        section: The change of one file.
+        way: How the paths of the patch are read.
+        exists: Tells whether the base has a file.
+    """
     names = [name for name in (section.new, section.old) if name is not None]
     if section.kind in (Kind.RENAME, Kind.COPY):
         names = names[:1]

@@ -122,6 +122,9 @@ class Target:
     def write(self, brought: Sequence[Brought]) -> list[Path]:
         """Write patches, and append them to the series.
 
+        Args:
+            brought: The patches, in order.
+
         Returns:
             The variant of each.
 
@@ -175,7 +178,11 @@ class Target:
 
 
 def local(name: str) -> str:
-    """Make a name fit for the local part of a version: ``My_Queue`` is ``myqueue``."""
+    """Make a name fit for the local part of a version: ``My_Queue`` is ``myqueue``.
+
+    Args:
+        name: The name of a directory.
+    """
     word = re.sub(r"[^a-z0-9]", "", name.lower())[:_NAME]
     return word if word[:1].isalpha() else f"queue{word}"
 

@@ -50,7 +50,13 @@ def identity(base: Base, release: Version, queues: Stack, *, locked: bool) -> Id
 
 
 def identity_of_release(release: Version, queues: Stack, *, locked: bool) -> Identity:
-    """Name the overlay of a release that has not been opened."""
+    """Name the overlay of a release that has not been opened.
+
+    Args:
+        release: The release.
+        queues: The queues, and the patches that are taken.
+        locked: Whether the release is locked.
+    """
     return _named("vllm", release, release, [] if locked else ["unlocked"], queues)
 
 

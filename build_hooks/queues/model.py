@@ -121,7 +121,11 @@ class Patch:
     review: tuple[str, ...] = ()
 
     def variant_file(self, release: Version) -> Path:
-        """Return where the variant for a release lies, or would lie."""
+        """Return where the variant for a release lies, or would lie.
+
+        Args:
+            release: The release of the variant.
+        """
         return self.directory / f"{release}.patch"
 
     def needed(self, release: Version) -> bool:
@@ -133,7 +137,12 @@ class Patch:
         return self.vllm.contains(final(release), prereleases=True)
 
     def changes(self, path: str, release: Version) -> bool:
-        """Tell whether the patch has not stopped changing a file by a release."""
+        """Tell whether the patch has not stopped changing a file by a release.
+
+        Args:
+            path: The file, as ``vllm/...``.
+            release: The version of the base.
+        """
         end = self.ends.get(path)
         return end is None or final(release) < end
 

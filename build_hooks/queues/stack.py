@@ -77,12 +77,20 @@ class Stack:
         return words
 
     def with_patch(self, patch: Patch) -> Stack:
-        """Return the stack with another patch in place of the one of that id."""
+        """Return the stack with another patch in place of the one of that id.
+
+        Args:
+            patch: The patch.
+        """
         patches = (patch if known.id == patch.id else known for known in self.patches)
         return replace(self, patches=tuple(patches))
 
     def is_whole(self, queue: Queue) -> bool:
-        """Tell whether every patch of a queue is taken."""
+        """Tell whether every patch of a queue is taken.
+
+        Args:
+            queue: One of the queues.
+        """
         taken = {patch.id for patch in self.patches if patch.queue == queue.name}
         return taken == {patch.id for patch in queue.patches} and not queue.faults
 
@@ -125,6 +133,10 @@ def stack(
 
 def read_all(own: Path, others: Sequence[Path]) -> tuple[Queue, ...]:
     """Read queues, whatever is wrong with single patches of them.
+
+    Args:
+        own: The directory of the project's own queue.
+        others: The directories of the queues on top of it.
 
     Raises:
         QueueError: if one is no queue, or two share a name or the id of a patch.

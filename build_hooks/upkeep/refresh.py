@@ -107,6 +107,10 @@ def changes_of(patch: Patch, diff: ReleaseDiff, tree: Tree) -> list[Change]:
 def described(contents: Mapping[str, bytes], tree: Tree) -> list[Change]:
     """Describe changes of which only the outcome is known; files that did not change have none.
 
+    Args:
+        contents: The files after the change, by path.
+        tree: The files before.
+
     Raises:
         BuildError: if no diff can tell a change.
     """
@@ -121,7 +125,13 @@ def described(contents: Mapping[str, bytes], tree: Tree) -> list[Change]:
 
 
 def undoes(patch: Patch, changes: Iterable[Change], tree: Tree) -> list[Conflict]:
-    """Find the lines in which a patch undoes an earlier one that it does not amend."""
+    """Find the lines in which a patch undoes an earlier one that it does not amend.
+
+    Args:
+        patch: The patch.
+        changes: What it makes of its files.
+        tree: The files before.
+    """
     release = str(final(tree.base.version))
     return [
         undone_by(patch.id, release, change.file.path, clash)

@@ -75,7 +75,12 @@ def _cell(patch: Patch, release: Version, entry: dict[str, Any]) -> Cell:
 
 
 def malformed(queue: Queue, bases: Sequence[str]) -> list[Cell]:
-    """Return the cells of the patches that break the format."""
+    """Return the cells of the patches that break the format.
+
+    Args:
+        queue: The queue.
+        bases: The names of the bases.
+    """
     return [
         Cell(id_, base, outcomes.MALFORMED, str(problems[0]))
         for id_, problems in queue.faults.items()
@@ -85,7 +90,12 @@ def malformed(queue: Queue, bases: Sequence[str]) -> list[Cell]:
 
 
 def against(stack: Stack, bases: Iterable[Base]) -> list[Cell]:
-    """Apply the queues to each base and tell what every patch comes to."""
+    """Apply the queues to each base and tell what every patch comes to.
+
+    Args:
+        stack: The queues.
+        bases: The bases.
+    """
     bases = list(bases)
     names = [str(base.version) for base in bases]
     cells = [cell for queue in stack.queues for cell in malformed(queue, names)]

@@ -51,7 +51,12 @@ class PatchTree:
         return _read(self.home)
 
     def write(self, files: Mapping[str, bytes], start: Mapping[str, bytes | None]) -> None:
-        """Write the files, and the state that they start from."""
+        """Write the files, and the state that they start from.
+
+        Args:
+            files: The files, by path.
+            start: What they start from; None for a file that is new.
+        """
         (self.home / _START).mkdir(parents=True, exist_ok=True)
         for directory, contents in ((self.home, files), (self.home / _START, start)):
             for path, content in contents.items():
@@ -62,6 +67,9 @@ class PatchTree:
 
     def onto(self, state: Tree) -> dict[str, bytes]:
         """Return the patch's files for a state that may be another than the tree started from.
+
+        Args:
+            state: The files as the earlier patches leave them.
 
         Raises:
             BuildError: if there is nothing in the tree, or a conflict is marked, or the patch

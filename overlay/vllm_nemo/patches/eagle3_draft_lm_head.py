@@ -67,7 +67,11 @@ class HeadSize(NamedTuple):
         )
 
     def differs(self, other: HeadSize) -> bool:
-        """Tell whether a number that both sizes tell is not the same."""
+        """Tell whether a number that both sizes tell is not the same.
+
+        Args:
+            other: The other size.
+        """
         return any(
             mine is not None and theirs is not None and mine != theirs
             for mine, theirs in zip(self, other, strict=True)

@@ -119,12 +119,20 @@ def is_expected(name: str) -> bool:
 
 
 def legacy(parameter: str) -> str:
-    """Return the name by which stock vLLM's loader knows a parameter of its ``RadioModel``."""
+    """Return the name by which stock vLLM's loader knows a parameter of its ``RadioModel``.
+
+    Args:
+        parameter: The name of the parameter in vLLM.
+    """
     return LEGACY_PREFIX + parameter.replace("model.encoder.layers.", "model.blocks.", 1)
 
 
 def layer_scale(name: str) -> tuple[int, str] | None:
-    """Return the layer's index and ``"ls1"`` or ``"ls2"`` for a LayerScale's name; else None."""
+    """Return the layer's index and ``"ls1"`` or ``"ls2"`` for a LayerScale's name; else None.
+
+    Args:
+        name: A name of a weight.
+    """
     block = _BLOCK.fullmatch(_strip(name))
     if block is None:
         return None
@@ -133,7 +141,11 @@ def layer_scale(name: str) -> tuple[int, str] | None:
 
 
 def layer_index(name: str) -> int | None:
-    """Return the index of the layer that a name belongs to; None if it belongs to no layer."""
+    """Return the index of the layer that a name belongs to; None if it belongs to no layer.
+
+    Args:
+        name: A name of a weight.
+    """
     block = _BLOCK.fullmatch(_strip(name))
     return None if block is None else int(block[1])
 
@@ -156,7 +168,11 @@ def projector(name: str) -> str | None:
 
 
 def final_layernorm(name: str) -> str | None:
-    """Return the end of a final LayerNorm's name (``weight``, ``bias``); None for other names."""
+    """Return the end of a final LayerNorm's name (``weight``, ``bias``); None for other names.
+
+    Args:
+        name: A name of a weight.
+    """
     for prefix in FINAL_LAYERNORM_PREFIXES:
         if name.startswith(prefix):
             return name[len(prefix) :]
@@ -171,5 +187,9 @@ def _strip(name: str) -> str:
 
 
 def pairs(weights: Weights) -> Iterable[tuple[str, torch.Tensor]]:
-    """Return the pairs of names and tensors of a stream of weights, or of a state dict."""
+    """Return the pairs of names and tensors of a stream of weights, or of a state dict.
+
+    Args:
+        weights: The stream, or the state dict.
+    """
     return weights.items() if isinstance(weights, Mapping) else weights

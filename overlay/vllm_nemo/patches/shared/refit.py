@@ -43,7 +43,13 @@ def load(module: nn.Module, name: str, weight: torch.Tensor) -> None:
 
 
 def fill(module: nn.Module, name: str, value: float) -> None:
-    """Set every element of one parameter of a module, as ``load`` does."""
+    """Set every element of one parameter of a module, as ``load`` does.
+
+    Args:
+        module: The module.
+        name: The name of the parameter in it.
+        value: The value of every element.
+    """
     _lasting(module, name).data.fill_(value)
 
 
