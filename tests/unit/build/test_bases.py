@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from build_hooks.bases.directory import from_directory
-from build_hooks.bases.installed import find_installed
+from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.errors import BaseError
 from tests.support import stand_in
@@ -275,6 +275,24 @@ def test_the_active_environment_is_looked_through(
     found = find_installed()
     assert found is not None
     assert found.version == Version("0.26.0")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "isolated"),
+    [
+        ("cache/builds-v0/.tmpA1b2", True),
+        ("tmp/build-env-a1b2", True),
+        ("builds-vllm/.venv", False),
+        ("builds-v0/project/.venv", False),
+        ("build-env-a1b2/.venv", False),
+    ],
+)
+def test_an_environment_of_a_build_is_told_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, isolated: bool
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert is_isolated() == isolated
 
 
 def test_two_owners_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from harness import tools
 
 from build_hooks import build, cli
 from build_hooks.bases.directory import DirectoryBase
@@ -48,6 +49,12 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NRL_VLLM_BASE", " 0.29.0 ")
     monkeypatch.setenv("NRL_VLLM_PRESENT", "one, two,,")
     assert build.Settings.from_environment() == build.Settings("0.29.0", ("one", "two"))
+
+
+def test_uv_looks_at_every_setting_before_it_takes_a_wheel_that_it_has() -> None:
+    pyproject = tools.read_toml(tools.ROOT / "pyproject.toml")
+    keys = pyproject["tool"]["uv"]["cache-keys"]
+    assert {key["env"] for key in keys if "env" in key} == set(build.VARIABLES)
 
 
 # Which base.
