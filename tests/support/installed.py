@@ -254,6 +254,8 @@ def _diffs(patch: Mapping[str, Any]) -> dict[str, str]:
 def _fields(patch: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"title": patch["title"], "switch": patch["switch"]}
     fields["upstream"] = patch["upstream"] or None
+    if "vllm/models.py" in patch["files"]:
+        fields["place"] = {"vllm/models.py": []}
     if patch["outcome"] == "not-needed":
         fields |= {"vllm": "<0.29", "not_needed": {BASE_VERSION: patch["reason"]}}
     return fields
