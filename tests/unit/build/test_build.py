@@ -139,6 +139,8 @@ def test_any_other_version_is_unlocked(
         ("0.0.1.dev1+gabc", "0.26.0", "0.26.0.1+base.0.0.1.dev1.gabc", "vllm==0.0.1.dev1"),
         ("0.29.1.dev3+gabc", "0.29.0", "0.29.0.1+base.0.29.1.dev3.gabc", "vllm==0.29.1.dev3"),
         ("0.30.0rc1", "0.29.0", "0.29.0.1+base.0.30.0rc1", "vllm==0.30.0rc1"),
+        ("0.26.0rc2.dev7", "0.26.0", "0.26.0.1+base.rc2.dev7", "vllm==0.26.0rc2.dev7"),
+        ("0.26.0rc2.dev7", "0.25.0", "0.25.0.1+base.0.26.0rc2.dev7", "vllm==0.26.0rc2.dev7"),
         ("0.29.0.post1", "0.29.0", "0.29.0.1+base.post1", "vllm==0.29.0.post1"),
     ],
 )
