@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from build_hooks.assembly.assemble import assemble
-from build_hooks.bases.choice import INSTALLED, Place, named, open_place
+from build_hooks.bases.choice import (
+    BASE_VARIABLE,
+    INSTALLED,
+    Place,
+    named,
+    not_installed,
+    open_place,
+)
 from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.errors import BaseError, BuildError
 from build_hooks.outputs.content import Content
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from build_hooks.queues.model import Queue
     from build_hooks.queues.stack import Stack
 
-BASE_VARIABLE = "NRL_VLLM_BASE"
 PRESENT_VARIABLE = "NRL_VLLM_PRESENT"
 PROVIDED_VARIABLE = "NRL_VLLM_PROVIDED"
 QUEUE_VARIABLE = "NRL_VLLM_QUEUE"
@@ -295,13 +301,7 @@ def _unnamed(project: Project, queues: Stack) -> Place:
     if installed is not None:
         return INSTALLED
     if is_isolated():
-        newest = queues.releases[-1]
-        raise BaseError(
-            "this build runs in an environment of its own and cannot see which vLLM the wheel is "
-            f"for. Name it: {BASE_VARIABLE}={newest}, or in a uv project:\n"
-            "  [tool.uv.extra-build-variables]\n"
-            f'  vllm-nemo = {{ {BASE_VARIABLE} = "{newest}" }}'
-        )
+        raise not_installed(queues)
     locked = [r for r in queues.releases if lock.path(queues.own.directory, r).exists()]
     return (locked or list(queues.releases))[-1]
 

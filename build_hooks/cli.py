@@ -255,7 +255,7 @@ def _build(options: argparse.Namespace) -> int:
         if options.wheels and isinstance(place, Version):
             place = _wheel(place, queues, options.wheels)  # noqa: PLW2901
         # The hook runs in this process, and reads its settings as in any front end.
-        os.environ[building.BASE_VARIABLE] = str(place)
+        os.environ[choice.BASE_VARIABLE] = str(place)
         started = time.perf_counter()
         out = options.out.resolve()
         wheel = next(iter(WheelBuilder(str(project.root)).build(directory=str(out))))

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from build_hooks.bases import cache
 from build_hooks.bases.directory import from_directory
-from build_hooks.bases.installed import find_installed
+from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.errors import BaseError
 from build_hooks.releases import spell
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from build_hooks.bases.base import Base
     from build_hooks.queues.stack import Stack
 
+BASE_VARIABLE: Final = "NRL_VLLM_BASE"
 INSTALLED: Final = "installed"
 # A release, a path, or ``INSTALLED``.
 Place: TypeAlias = Version | Path | str
@@ -84,5 +85,25 @@ def open_place(place: Place, queues: Stack) -> Base:
         return from_directory(place) if place.is_dir() else from_wheel(place)
     found = find_installed()
     if found is None:
-        raise BaseError("no vLLM is installed here: name a release, a wheel or a directory")
+        raise not_installed(queues)
     return found
+
+
+def not_installed(queues: Stack) -> BaseError:
+    """Return the error for a build that is to take the installed vLLM, and finds none.
+
+    Args:
+        queues: The queues, whose newest release is the example.
+
+    Returns:
+        The error, to be raised.
+    """
+    if not is_isolated():
+        return BaseError("no vLLM is installed here: name a release, a wheel or a directory")
+    newest = queues.releases[-1]
+    return BaseError(
+        "this build runs in an environment of its own and cannot see which vLLM the wheel is "
+        f"for. Name it: {BASE_VARIABLE}={newest}, or in a uv project:\n"
+        "  [tool.uv.extra-build-variables]\n"
+        f'  vllm-nemo = {{ {BASE_VARIABLE} = "{newest}" }}'
+    )

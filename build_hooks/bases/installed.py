@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -20,8 +21,8 @@ def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
     """Find the vLLM of the environment that runs the build, by whatever distribution name.
 
     It is looked for in the site-packages of the interpreter (under pip's build isolation, those of
-    the environment that pip runs in), then in those of the active virtual environment (``python -m
-    build`` and ``uv build`` run an interpreter of their own).
+    the environment that pip runs in), the user's among them, then in those of the active virtual
+    environment (``python -m build`` runs an interpreter of its own).
 
     Args:
         paths: Directories of installed packages to look through in place of these.
@@ -52,7 +53,13 @@ def find_installed(paths: Sequence[Path] | None = None) -> DirectoryBase | None:
 
 
 def _site_packages() -> list[Path]:
-    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if sys.base_prefix in site.PREFIXES:
+        # Not in a virtual environment, or in one that shows what is outside of it. Whether the
+        # user's packages are switched off cannot be told: pip's isolation switches them off too.
+        before = 0 if sys.prefix == sys.base_prefix else len(places)
+        places.insert(before, site.getusersitepackages())
+    places += site.getsitepackages()
     environment = os.environ.get("VIRTUAL_ENV")
     if environment:
         # The scheme has a name of its own only since Python 3.11.
@@ -69,12 +76,18 @@ def is_isolated() -> bool:
 
     pip's isolation leaves the interpreter of the environment in its place. uv and ``python -m
     build`` make a virtual environment for the build: uv says that it is the active one, ``build``
-    leaves the user's, if one is active.
+    leaves the user's, if one is active. Neither says that the environment is the build's, so that
+    it is told by its place; ``build --env-dir`` puts it anywhere, and empties ``PYTHONPATH``.
     """
     prefix = Path(sys.prefix).resolve()
     active = os.environ.get("VIRTUAL_ENV", "")
     if active and Path(active).resolve() != prefix:
         return False
-    of_build = prefix.name.startswith("build-env-")
-    of_uv = any(part.startswith("builds-v") for part in prefix.parts)
+    variables = os.environ
+    by_hooks = (
+        "_PYPROJECT_HOOKS_BUILD_BACKEND" in variables and "PIP_BUILD_TRACKER" not in variables
+    )
+    of_build = by_hooks and variables.get("PYTHONPATH") == ""
+    of_build = of_build or prefix.name.startswith("build-env-")
+    of_uv = re.fullmatch(r"builds-v\d+", prefix.parent.name) is not None
     return sys.prefix != sys.base_prefix and (of_build or of_uv)

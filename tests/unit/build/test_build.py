@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from harness import tools
 
 from build_hooks import build, cli
 from build_hooks.bases.directory import DirectoryBase
@@ -48,6 +49,12 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NRL_VLLM_BASE", " 0.29.0 ")
     monkeypatch.setenv("NRL_VLLM_PRESENT", "one, two,,")
     assert build.Settings.from_environment() == build.Settings("0.29.0", ("one", "two"))
+
+
+def test_uv_looks_at_every_setting_before_it_takes_a_wheel_that_it_has() -> None:
+    pyproject = tools.read_toml(tools.ROOT / "pyproject.toml")
+    keys = pyproject["tool"]["uv"]["cache-keys"]
+    assert {key["env"] for key in keys if "env" in key} == set(build.VARIABLES)
 
 
 # Which base.
@@ -132,6 +139,8 @@ def test_any_other_version_is_unlocked(
         ("0.0.1.dev1+gabc", "0.26.0", "0.26.0.1+base.0.0.1.dev1.gabc", "vllm==0.0.1.dev1"),
         ("0.29.1.dev3+gabc", "0.29.0", "0.29.0.1+base.0.29.1.dev3.gabc", "vllm==0.29.1.dev3"),
         ("0.30.0rc1", "0.29.0", "0.29.0.1+base.0.30.0rc1", "vllm==0.30.0rc1"),
+        ("0.26.0rc2.dev7", "0.26.0", "0.26.0.1+base.rc2.dev7", "vllm==0.26.0rc2.dev7"),
+        ("0.26.0rc2.dev7", "0.25.0", "0.25.0.1+base.0.26.0rc2.dev7", "vllm==0.26.0rc2.dev7"),
         ("0.29.0.post1", "0.29.0", "0.29.0.1+base.post1", "vllm==0.29.0.post1"),
     ],
 )
