@@ -67,7 +67,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # First, since xdist reads the mark in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that look at the same scenarios in one process, where each runs once."""
+    """Keep tests that look at the same scenarios in one process, where each runs once.
+
+    Those of engines come first: one that started last would keep one process waiting for minutes.
+    """
     together = {
         patch.replace("-", "_"): name for name, ids in MATRIX["together"].items() for patch in ids
     }
@@ -76,6 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = together.get(item.path.parent.name, item.nodeid.partition("::")[0])
         named = f"{group} {release}" if release else group
         item.add_marker(pytest.mark.xdist_group(named))
+    items.sort(key=lambda item: "vllm_env" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
