@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from build_hooks.diffs import paths
 from build_hooks.errors import Problem
-from build_hooks.queues.model import Upstream
+from build_hooks.queues.model import PROOFS, Upstream
 from build_hooks.releases import spell, strict
 
 if TYPE_CHECKING:
@@ -140,6 +140,19 @@ class Fields:
                 self._fault(f"{field}.{text}", "must be a reason, in words")
             else:
                 found[release] = value.strip()
+        return found
+
+    def proof(self, field: str) -> dict[Version, str]:
+        """Read a table of releases and the levels of proof that hold from each of them on."""
+        found = {}
+        for text, value in self._get(field, dict, "a table", required=False).items():
+            release = strict(text)
+            if release is None:
+                self._fault(field, f"{text!r} is not a release such as 0.29.0")
+            elif value not in PROOFS:
+                self._fault(f"{field}.{text}", f"must be one of {', '.join(PROOFS)}")
+            else:
+                found[release] = value
         return found
 
     def requirements(self, field: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,10 @@ class Upstream:
         kind = {"issue": "issues", "pull": "pull", "commit": "commit"}[self.kind]
         return f"https://github.com/{repository}/{kind}/{name}"
 
+
+# How a release allows a patch to be proven, the best first: by a real engine; by vLLM's own classes
+# without an engine; by its Python sources, beside the compiled libraries of another release.
+ENGINE, WIRING, SOURCES = PROOFS = ("engine", "wiring", "sources")
 
 # Where a served module finds files: "stock", beside vLLM's own file; or in the overlay, which then
 # has a copy of each file and directory that is named, relative to the module's directory.
@@ -95,6 +99,7 @@ class Patch:
         not_needed: For each supported release outside the range, why.
         variants: Its diff files, oldest first.
         review: What an import was not sure of, and a person has not looked at yet.
+        proof: Levels of proof, each from a release on, where these allow others a better one.
     """
 
     id: str
@@ -119,6 +124,7 @@ class Patch:
     notes: Mapping[Version, str]
     variants: tuple[Variant, ...]
     review: tuple[str, ...] = ()
+    proof: Mapping[Version, str] = field(default_factory=dict)
 
     def variant_file(self, release: Version) -> Path:
         """Return where the variant for a release lies, or would lie.
@@ -229,6 +235,7 @@ class Queue:
         requires: Distributions that its patches import, as requirements.
         patches: The patches in their order, without those that break the format.
         faults: What is wrong, by the id of the patch; under "" what is wrong with the queue itself.
+        proof: Levels of proof, each from a release on; before the first, it is a real engine.
     """
 
     directory: Path
@@ -238,6 +245,20 @@ class Queue:
     requires: tuple[str, ...]
     patches: tuple[Patch, ...]
     faults: Mapping[str, tuple[Problem, ...]]
+    proof: Mapping[Version, str] = field(default_factory=dict)
+
+    def proven(self, release: Version, patch: Patch | None = None) -> str:
+        """Tell how a release allows its patches to be proven.
+
+        Args:
+            release: A supported release.
+            patch: One of the patches; None for what the release allows most of them.
+
+        Returns:
+            A word of ``PROOFS``.
+        """
+        levels = [_since(self.proof, release), _since(patch.proof, release) if patch else ENGINE]
+        return max(levels, key=PROOFS.index)
 
     @property
     def digest(self) -> str:
@@ -251,3 +272,9 @@ class Queue:
             if "__pycache__" not in path.parts
         ]
         return sha256("".join(listed).encode())
+
+
+def _since(proof: Mapping[Version, str], release: Version) -> str:
+    """Return the level that holds from the newest release on that is not newer than this one."""
+    older = [known for known in proof if known <= release]
+    return proof[max(older)] if older else ENGINE

@@ -113,6 +113,7 @@ def read(directory: Path, *, own: bool = True) -> Queue:
         own=own,
     )
     revision = table.number("revision")
+    proof = table.proof("proof")
     ids = table.strings("patches")
     table.end()
     _compare(ids, directory, problems)
@@ -136,6 +137,7 @@ def read(directory: Path, *, own: bool = True) -> Queue:
         header.requires,
         tuple(patch for patch in patches if patch.id not in faults),
         {id_: tuple(found) for id_, found in faults.items()},
+        proof,
     )
 
 
@@ -223,6 +225,7 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
         notes=table.by_release("notes"),
         variants=variants,
         review=tuple(table.strings("review", required=False)),
+        proof=table.proof("proof"),
     )
     table.end()
     # Without the releases, whose fault is told, there is nothing to hold the patch against.

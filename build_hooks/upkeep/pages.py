@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from build_hooks.errors import BuildError
+from build_hooks.shared import outcomes
 from build_hooks.upkeep import status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from build_hooks.project import Project
@@ -40,9 +41,53 @@ def pages(queue: Queue, project: Project) -> dict[Path, bytes]:
         for patch in queue.patches
     }
     links = project.pages.relative_to(project.root).as_posix()
-    table = status.as_markdown(cells, links=f"{links}/")
-    made[project.readme] = _with_table(project.readme, f"\n{table}\n".encode())
+    tables = f"\n{_patches(queue, cells, links)}\n\n{_supported(queue, cells)}\n\n"
+    made[project.readme] = _with_table(project.readme, tables.encode())
     return made
+
+
+def _patches(queue: Queue, cells: Sequence[Cell], links: str) -> str:
+    """Make the table of what one gets, a row a patch."""
+    rows = []
+    for patch in queue.patches:
+        applied = [c.base for c in cells if c.patch == patch.id and c.outcome == outcomes.APPLIED]
+        upstream = ", ".join(f"[{u.ref.rpartition('/')[2]}]({u.url})" for u in patch.upstream[:2])
+        switch = patch.switch if patch.switch == "always" else f"`{patch.switch}`"
+        page = f"[{patch.id}]({links}/{patch.id}.md)"
+        rows.append((page, patch.title.rstrip("."), switch, _range(applied, queue), upstream))
+    return _table(("patch", "what you get", "switch", "vLLM", "upstream"), rows)
+
+
+def _range(applied: Sequence[str], queue: Queue) -> str:
+    """Name the releases that have a patch: as a range where there is no gap."""
+    known = [str(release) for release in queue.releases]
+    if not applied:
+        return "none"
+    first, last = known.index(applied[0]), known.index(applied[-1])
+    if known[first : last + 1] != list(applied):
+        return ", ".join(applied)
+    return applied[0] if first == last else f"{applied[0]} to {applied[-1]}"
+
+
+def _supported(queue: Queue, cells: Sequence[Cell]) -> str:
+    """Make the table of the releases: how many patches each has, and how they are proven."""
+    rows = []
+    for release in queue.releases:
+        level = queue.proven(release)
+        mine = [c for c in cells if c.base == str(release) and c.outcome == outcomes.APPLIED]
+        others: dict[str, list[str]] = {}
+        for cell in mine:
+            if cell.level != level:
+                others.setdefault(cell.level, []).append(cell.patch)
+        told = [f"{', '.join(ids)} by {other}" for other, ids in others.items()]
+        proven = "; ".join([level, *told])
+        rows.append((str(release), f"{len(mine)} of {len(queue.patches)}", proven))
+    return _table(("vLLM", "patches", "proven by"), rows)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(status.markdown_row(line) for line in lines)
 
 
 def stale(made: Mapping[Path, bytes], project: Project) -> list[Path]:
@@ -108,6 +153,5 @@ def _switch(switch: str) -> str:
 
 
 def _releases(cells: Iterable[Cell]) -> str:
-    rows = [(cell.base, cell.outcome.replace("-", " "), cell.remark) for cell in cells]
-    lines = [("vLLM", "outcome", "remark"), ("---", "---", "---"), *rows]
-    return "\n".join(status.markdown_row(line) for line in lines)
+    rows = [(c.base, c.outcome.replace("-", " "), c.level, c.remark) for c in cells]
+    return _table(("vLLM", "outcome", "proven by", "remark"), rows)

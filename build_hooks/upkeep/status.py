@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from build_hooks.assembly.assemble import assemble
@@ -31,12 +31,15 @@ class Cell:
         base: The version of the base.
         outcome: One of the words of a build or of a table, in ``outcomes``.
         remark: The reason, the note, or what to do next.
+        level: How the release allows the patch to be proven, a word of ``PROOFS``; empty for a base
+            that is no supported release, and where there is nothing to prove.
     """
 
     patch: str
     base: str
     outcome: str
     remark: str = ""
+    level: str = ""
 
 
 def from_locks(queue: Queue) -> list[Cell]:
@@ -61,7 +64,10 @@ def from_locks(queue: Queue) -> list[Cell]:
                     Cell(patch.id, str(release), outcomes.UNLOCKED, f"lock {release} is missing")
                 )
             else:
-                cells.append(_cell(patch, release, locked.get(patch.id, {})))
+                cell = _cell(patch, release, locked.get(patch.id, {}))
+                if cell.outcome == outcomes.APPLIED:
+                    cell = replace(cell, level=queue.proven(release, patch))
+                cells.append(cell)
     return cells
 
 
@@ -150,16 +156,13 @@ def as_text(cells: Sequence[Cell]) -> str:
     return "\n".join([tables.render(header, rows), *(["", *wrapped] if wrapped else [])]) + "\n"
 
 
-def as_markdown(cells: Sequence[Cell], links: str = "") -> str:
+def as_markdown(cells: Sequence[Cell]) -> str:
     """Return the table as Markdown, and below it each remark once.
 
     Args:
         cells: The table.
-        links: The directory of the patches' pages, to link them; empty for no links.
     """
     header, rows, remarks = _grid(cells)
-    if links:
-        rows = [[f"[{name}]({links}{name}.md)", *outcomes] for name, *outcomes in rows]
     lines = [header, ["---"] * len(header), *rows]
     text = "\n".join(markdown_row(line) for line in lines)
     notes = "\n".join(f"- {_one_line(remark)}" for remark in remarks)

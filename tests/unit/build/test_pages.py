@@ -49,9 +49,20 @@ def page(project: Small, patch: str) -> str:
 def test_docs_writes_and_removes_pages(fresh: Small, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(path.stem for path in fresh.pages.iterdir()) == sorted(stand_in.PATCHES)
     text = fresh.readme.read_text()
-    assert text.startswith(f"# Title\n\n{BEGIN}\n\n| patch | 0.25.0 |")
+    assert text.startswith(f"# Title\n\n{BEGIN}\n\n| patch | what you get |")
     assert text.endswith(f"\n{END}\n\nRest.\n")
-    assert table(text)[2] == ["[sqrt](docs/patches/sqrt.md)", "applied", "applied", "applied"]
+    rows = table(text)
+    assert [(row[0], row[2], row[3]) for row in rows[2:5]] == [
+        ("[sqrt](docs/patches/sqrt.md)", "always", "0.25.0 to 0.29.0"),
+        ("[scale](docs/patches/scale.md)", "`NRL_VLLM_SCALE`", "0.25.0 to 0.29.0"),
+        ("[head](docs/patches/head.md)", "always", "0.25.0 to 0.26.0"),
+    ]
+    assert rows[4][4] == "[vllm#8](https://github.com/vllm-project/vllm/pull/8)"
+    assert rows[7:] == [
+        ["0.25.0", "3 of 3", "engine"],
+        ["0.26.0", "3 of 3", "engine"],
+        ["0.29.0", "2 of 3", "engine"],
+    ]
     (fresh.pages / "old.md").write_text("")
     (fresh.pages / "sqrt.md").write_text("")
     capsys.readouterr()
@@ -91,16 +102,15 @@ def test_notes_and_reasons_may_hold_any_text(fresh: Small, text: str) -> None:
         write(fresh)
         one_line = " ".join(text.split())
         assert table(page(fresh, "sqrt"))[2:] == [
-            ["0.25.0", "applied", ""],
-            ["0.26.0", "applied", one_line],
-            ["0.29.0", "applied", ""],
+            ["0.25.0", "applied", "engine", ""],
+            ["0.26.0", "applied", "engine", one_line],
+            ["0.29.0", "applied", "engine", ""],
         ]
-        assert table(page(fresh, "head"))[-1] == ["0.29.0", "not needed", one_line]
+        assert table(page(fresh, "head"))[-1] == ["0.29.0", "not needed", "", one_line]
         readme = fresh.readme.read_text()
-        assert [row[0] for row in table(readme)][2:] == [
+        assert [row[0] for row in table(readme)][2:5] == [
             f"[{name}](docs/patches/{name}.md)" for name in stand_in.PATCHES
         ]
-        assert f"\n- sqrt on 0.26.0: {one_line}\n" in readme
         assert readme.endswith("\n\nRest.\n")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from build_hooks.bases.directory import from_directory
+from build_hooks.errors import QueueError
 from build_hooks.upkeep import status
 from tests.support import stand_in
 
@@ -57,6 +59,7 @@ def test_the_table_comes_from_the_locks(project: Small) -> None:
         "base": "0.25.0",
         "outcome": "applied",
         "remark": "",
+        "level": "engine",
     }
 
 
@@ -125,4 +128,34 @@ def test_other_bases_are_worked_out(project: Small) -> None:
 
 def test_a_reason_worked_out_is_the_one_that_is_locked(project: Small) -> None:
     worked_out = status.against(project.load(), map(project.open, stand_in.RELEASES))
-    assert sorted(worked_out, key=str) == sorted(status.from_locks(project.load().own), key=str)
+    # Only a supported release has a level of proof.
+    locked = [replace(cell, level="") for cell in status.from_locks(project.load().own)]
+    assert sorted(worked_out, key=str) == sorted(locked, key=str)
+
+
+def test_a_level_of_proof_holds_from_a_release_on(project: Small) -> None:
+    series = project.queue / "series.toml"
+    series.write_text(series.read_text() + '[proof]\n"0.29.0" = "sources"\n')
+    stand_in.write_patch(
+        project.queue, "sqrt", stand_in.PATCHES["sqrt"], proof={"0.26.0": "wiring"}
+    )
+    cells = status.from_locks(project.load().own)
+    levels = {(cell.patch, cell.base): cell.level for cell in cells}
+    assert [levels["sqrt", base] for base in stand_in.RELEASES] == ["engine", "wiring", "sources"]
+    assert [levels["scale", base] for base in stand_in.RELEASES] == ["engine", "engine", "sources"]
+    # Nothing to prove where it is not applied.
+    assert levels["head", "0.29.0"] == ""
+
+
+@pytest.mark.parametrize(
+    ("proof", "told"),
+    [
+        ('"0.29" = "engine"', "'0.29' is not a release such as 0.29.0"),
+        ('"0.29.0" = "GPU"', "must be one of engine, wiring, sources"),
+    ],
+)
+def test_a_level_of_proof_is_one_of_three(project: Small, proof: str, told: str) -> None:
+    series = project.queue / "series.toml"
+    series.write_text(series.read_text() + f"[proof]\n{proof}\n")
+    with pytest.raises(QueueError, match=told):
+        project.load()
