@@ -171,6 +171,23 @@ def _restore_kernel_capture(runner: Runner, kept: _KernelCapture) -> None:
     kernel._routing_replay_buffer = kept.buffer
 
 
+def kernel_of(quant_method: object) -> object:
+    """Return the experts of a layer, which know whether they report their ids.
+
+    Since 0.31.0 vLLM looks them up later than it asks ``captures_in_router``.
+
+    Args:
+        quant_method: The layer's quantization method.
+
+    Returns:
+        vLLM's experts object; None where the method has none.
+    """
+    found: object = quant_method
+    for name in ("moe_kernel", "impl", "fused_experts"):
+        found = getattr(found, name, None)
+    return found
+
+
 def captures_in_router(
     router: object,
     router_type: type[object],
