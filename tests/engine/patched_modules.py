@@ -4,9 +4,9 @@ Arguments: ``bypassed`` (a finder in front of the overlay's serves stock modules
 (also look in the process that vLLM starts to inspect a model class).
 
 Result: ``origins`` (the file of each patched module), ``failed`` (the modules that this machine
-cannot import), ``error`` (what vLLM's plugin loading raises), ``served`` (the overlay's files),
-``infos`` (what vLLM records about the model classes in these modules), ``registry`` (the first two
-in that process).
+cannot import), ``error`` (what vLLM's plugin loading raises, or an import before it), ``served``
+(the overlay's files), ``infos`` (what vLLM records about the model classes in these modules),
+``registry`` (the first two in that process).
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from collections.abc import Collection
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from vllm_nemo import OverlayError
 from vllm_nemo._overlay import manifest
 
 from tests.support import vllm_internals
@@ -69,9 +70,16 @@ def main() -> dict[str, object]:
     arguments = json.loads(sys.argv[1])
     if arguments["bypassed"]:
         sys.meta_path.insert(0, PathFinder)
-    result = look(origins())
-    result["infos"] = infos(result["origins"])
-    result["error"] = attempt(vllm_internals.load_general_plugins)
+    try:
+        result = look(origins())
+        result["infos"] = infos(result["origins"])
+        result["error"] = attempt(vllm_internals.load_general_plugins)
+    except OverlayError as error:
+        # Before the guard has its turn: vLLM looked for a module that is not there (since 0.32.0 an
+        # optional compiled one), and that search comes to the overlay.
+        there = {name: sys.modules.get(name) for name in manifest.load_manifest().modules}
+        result = look({name: module and str(module.__file__) for name, module in there.items()})
+        result |= {"infos": {}, "error": f"{type(error).__name__}: {error}"}
     if arguments["registry"]:
         result["registry"] = look(vllm_internals.run_in_registry_process(origins))
     wheel = manifest.load_manifest()

@@ -78,9 +78,9 @@ _PLACES: Mapping[str, Sequence[Place]] = {
         Place(
             "vllm.transformers_utils.configs.nemotron_h",
             until="0.32.0",
-            note="vLLM 0.32.0 has no configs/nemotron_h.py; transformers has a class of that name, "
-            "with other fields",
-        )
+        ),
+        # Its fields have other names, but it takes those of the checkpoints.
+        Place("transformers", since="0.32.0"),
     ],
     "Qwen3NextConfig": [Place("vllm.transformers_utils.configs.qwen3_next")],
     "RadioConfig": [Place("vllm.transformers_utils.configs.radio")],
@@ -235,15 +235,15 @@ def start_parallel_groups(
         ensure_model_parallel_initialized(world, 1)
 
 
-@known(
-    until="0.32.0",
-    note="the base loader calls torch.accelerator.empty_cache() there, which raises outside of a "
-    "CPU worker",
-)
+@known()
 def load_model(config: Any, model_config: Any = None, prefix: str = "") -> Any:
     """Build a model and load its weights, as a worker does."""
+    import torch
     from vllm.model_executor.model_loader import get_model
 
+    if at_least("0.32.0") and not torch.accelerator.is_available():
+        # The loader calls it. It raises where there is none, but for what a CPU's worker does.
+        torch.accelerator.empty_cache = lambda: None
     with find("set_current_vllm_config")(config):
         return get_model(vllm_config=config, model_config=model_config, prefix=prefix)
 
@@ -426,17 +426,50 @@ def bind_capture(model: Any, runner: Any, capturer: Any) -> None:
     GPUModelRunner._bind_routed_experts_capturer(model_runner, capturer)
 
 
-@known(
-    since="0.27.0",
-    until="0.32.0",
-    note="a sink that the layer owns replaces the kernel's own callback and buffer",
-)
-def report_routes(kernel: Any, tokens: int, expert: int, device: Any) -> None:
-    """Report that a monolithic kernel sent every token to one expert, as vLLM's kernels do."""
-    buffer = kernel._maybe_make_routing_replay_buffer(tokens, device)
-    if buffer is not None:
-        buffer[:tokens] = expert
-    kernel._maybe_dispatch_routing_replay(buffer, tokens)
+@known()
+def run_kernel(runner: Any, kernel: Any, hidden_states: Any) -> Any:
+    """Let a layer's monolithic kernel compute, and what it reports go where the release sends it.
+
+    Args:
+        runner: The layer; since 0.32.0 its ``routed_experts.routing_sink`` gets the ids.
+        kernel: The experts. Its ``expert`` is the one that it sends every token to, and it reports
+            that if ``reports`` is set.
+        hidden_states: (tokens, hidden).
+    """
+    if not at_least("0.32.0"):
+        result = kernel.apply(hidden_states)
+        if kernel.reports:
+            tokens = len(hidden_states)
+            buffer = kernel._maybe_make_routing_replay_buffer(tokens, hidden_states.device)
+            if buffer is not None:
+                buffer[:tokens] = kernel.expert
+            kernel._maybe_dispatch_routing_replay(buffer, tokens)
+        return result
+    from vllm.model_executor.layers.fused_moe.modular_kernel import FusedMoEKernelMonolithicImpl
+
+    def apply(hidden_states: Any, routing_replay_out: Any, **_: Any) -> Any:
+        if routing_replay_out is not None:
+            routing_replay_out.fill_(kernel.expert)
+        return kernel.apply(hidden_states)
+
+    experts = types.SimpleNamespace(
+        apply=apply,
+        supports_routing_replay_capture=kernel.supports_routing_replay_capture,
+        quant_config=None,
+        expects_unquantized_inputs=False,
+    )
+    prepare_finalize = types.SimpleNamespace(
+        prepare=lambda hidden_states, router_logits, **_: (hidden_states, None, router_logits),
+        finalize=lambda result: result,
+    )
+    arguments = dict.fromkeys(("w1", "w2", "router_logits", "activation", "expert_map"))
+    return FusedMoEKernelMonolithicImpl(prepare_finalize, experts).apply(
+        hidden_states,
+        **arguments,
+        global_num_experts=16,
+        apply_router_weight_on_input=False,
+        routing_sink=runner.routed_experts.routing_sink,
+    )
 
 
 def allow_float32_experts() -> None:
@@ -530,7 +563,9 @@ def replace_experts(model: Any, experts: Callable[..., Any]) -> None:
     for module in model.modules():
         method = getattr(module, "quant_method", None)
         if hasattr(module, "w13_weight"):
-            method.apply_monolithic = experts
+            # Since 0.30.0 a CPU's experts are told what the router selected.
+            monolithic = {"is_monolithic": True, "apply_monolithic": staticmethod(experts)}
+            method.__class__ = type("Replaced", (type(method),), monolithic)
         elif hasattr(method, "process_weights_after_loading"):
             method.process_weights_after_loading(module)
 

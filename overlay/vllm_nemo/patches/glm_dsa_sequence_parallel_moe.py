@@ -4,7 +4,7 @@ With expert, tensor and data parallelism all on, vLLM makes MoE layers sequence-
 layer ends with each tensor-parallel rank holding ``ceil(num_tokens / tp)`` of the tokens, its
 *shard*. The last ranks' rows may be padding. Who needs every token gathers the shards first.
 
-vLLM 0.25 to 0.29 recognise a shard by its number of rows, which differs from the number of tokens
+vLLM 0.25 to 0.33 recognise a shard by its number of rows, which differs from the number of tokens
 unless there is one token: a shard of it has one row too
 (https://github.com/vllm-project/vllm/issues/50154). Here the layers decide. A tensor is a shard if
 and only if the layer that made it is sequence-parallel.

@@ -2,8 +2,9 @@
 
 vLLM 0.25 to 0.29 require ``openai>=2.0.0``, but use two things that are new in 2.25.0: the class
 ``openai.types.responses.NamespaceTool``, whose import fails, and the field ``namespace`` of a
-function call, without which a request fails (vllm-project/vllm#49103). NeMo-Gym pins
-``openai<=2.7.2``. With a client that has both, the functions here do what vLLM does without them.
+function call, without which a request fails (vllm-project/vllm#49103). Since 0.30 vLLM requires
+2.25.0 itself, and an older client is there only by force. NeMo-Gym pinned ``openai<=2.7.2``.
+With a client that has both, the functions here do what vLLM does without them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import typing
 
-# The first client with everything that vLLM 0.25 to 0.29 use.
+# The first client with everything that vLLM 0.25 to 0.33 use.
 COMPLETE = "2.25.0"
 
 

@@ -4,7 +4,9 @@ Megatron-Core builds the vision tower from the language model's config. If that 
 layers, Megatron-Core ends every block with a LayerNorm, the vision tower's too. Checkpoints have it
 as ``vision_projector.vision_final_layernorm.*``, transformers 5.24 as ``vision_final_layernorm.*``.
 vLLM up to 0.31 has no module for it, so the projector gets features of another scale than it was
-trained on.
+trained on. Since 0.32 it has one, of the same name, that does not survive a refit and needs no
+weights to have an effect: ``add`` replaces it, ``apply`` stands where it was called, and ``load``
+takes the weights before vLLM's loader sees them. Nothing is normalised twice.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     import torch
     from torch import nn
-    from vllm.transformers_utils.config import PretrainedConfig
+    from transformers import PretrainedConfig
 
 _ARRIVED = "_nemo_final_layernorm"
 _AFFINE = frozenset({"weight", "bias"})

@@ -13,11 +13,12 @@ The patch routes such a layer once more on the host, only to record the ids:
 - vLLM asks ``captures_in_router`` when it binds callbacks (0.27.0 and later). A kernel that reports
   its own ids keeps doing so; for any other the router is asked.
 - ``must_stay_opaque`` keeps the MoE layer out of the compiled graph on platforms where the graph is
-  traced through it before callbacks are bound.
+  traced through it before callbacks are bound. Since 0.31.0 no such platform returns ids.
 
 When weights are reloaded into a quantized layer, vLLM makes a new kernel. vLLM 0.27.0 to 0.31.0
 does not bind it again, and returns the ids of an older step (zeros in 0.27).
-``keep_kernel_capture`` remembers the binding, and ``capture_routing`` restores it.
+``keep_kernel_capture`` remembers the binding, and ``capture_routing`` restores it. Since 0.32.0 the
+layer owns what the kernel reports to, and nothing is to be restored.
 
 Two limits are vLLM's own. The ids come from the router's arithmetic; a kernel that rounds logits or
 bias may decide a near-tie differently. Under ``VLLM_MOE_ROUTING_SIMULATION_STRATEGY`` the router
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Router(Protocol):
-    """What this module uses of vLLM's ``BaseRouter`` (the same in 0.25.0 to 0.29.0)."""
+    """What this module uses of vLLM's ``BaseRouter`` (the same in 0.25.0 to 0.33.0)."""
 
     capture_fn: CaptureFn | None
 
@@ -52,7 +53,10 @@ class Router(Protocol):
 
 
 class Kernel(Protocol):
-    """What this module uses of vLLM's ``FusedMoEExpertsMonolithic`` (since 0.27.0)."""
+    """What this module uses of vLLM's ``FusedMoEExpertsMonolithic`` (since 0.27.0).
+
+    Callback and buffer are there up to 0.31.0, as ``keep_kernel_capture`` is used.
+    """
 
     routing_replay_capture_fn: CaptureFn | None
     _routing_replay_buffer: torch.Tensor | None
@@ -108,7 +112,7 @@ def capture_routing(
 
     It runs the routing alone, not ``select_experts``. That would also map the ids to physical
     experts and add to the expert load of EPLB, which the kernel does. No router of vLLM 0.25.0 to
-    0.29.0 overrides ``select_experts`` or ``_select_experts``.
+    0.33.0 overrides ``select_experts`` or ``_select_experts``.
 
     Args:
         runner: The layer's MoE runner. A router without ``capture_fn`` is left alone.
@@ -171,6 +175,23 @@ def _restore_kernel_capture(runner: Runner, kept: _KernelCapture) -> None:
     kernel._routing_replay_buffer = kept.buffer
 
 
+def kernel_of(quant_method: object) -> object:
+    """Return the experts of a layer, which know whether they report their ids.
+
+    Since 0.31.0 vLLM looks them up later than it asks ``captures_in_router``.
+
+    Args:
+        quant_method: The layer's quantization method.
+
+    Returns:
+        vLLM's experts object; None where the method has none.
+    """
+    found: object = quant_method
+    for name in ("moe_kernel", "impl", "fused_experts"):
+        found = getattr(found, name, None)
+    return found
+
+
 def captures_in_router(
     router: object,
     router_type: type[object],
@@ -204,7 +225,8 @@ def must_stay_opaque() -> bool:
     On every other platform the layer is one operator. The key of vLLM's compile cache has the
     option in it, so a graph from a run without the option is not used.
 
-    To be called within ``set_current_vllm_config``, as layers are built.
+    To be called within ``set_current_vllm_config``, as layers are built; up to 0.30.0, where the
+    option is one of the model's.
 
     Returns:
         Whether the engine returns routed experts.

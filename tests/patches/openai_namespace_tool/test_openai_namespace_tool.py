@@ -40,7 +40,8 @@ ANSWERED = (
     "responses namespaced result",
 )
 REFUSED = {"responses namespace tool": "namespace", "responses shell tool": "shell"}
-NAMED = ("chat named", "responses named", "chat stream", "responses stream")
+NAMED_RESPONSES = ("responses named", "responses stream")
+NAMED_CHAT = ("chat named", "chat stream")
 
 
 @pytest.fixture(scope="session")
@@ -72,8 +73,9 @@ def test_an_old_client_keeps_stock_vllm_from_importing(
     assert result["openai"] == OLD[0]
     assert list(result["missing"]) == [MISSING]
     assert result["missing"][MISSING] == ["vllm/tool_parsers/utils.py"]
-    # Before 0.27.0 `from vllm import LLM` fails as well.
-    llm = set() if vllm_env.at_least("0.27.0") else {"vllm.entrypoints.llm"}
+    # Before 0.27.0, and again since 0.30.0, `from vllm import LLM` fails as well.
+    spared = vllm_env.at_least("0.27.0") and not vllm_env.at_least("0.30.0")
+    llm = set() if spared else {"vllm.entrypoints.llm"}
     assert set(result["failed"]) == BLOCKED | llm
     assert all("NamespaceTool" in error for error in result["failed"].values())
 
@@ -123,7 +125,10 @@ def test_the_server_answers(vllm_env: Environment, clients: Path) -> None:
             assert f"'{kind}'" in message
             assert f"openai {version}" in message
             assert "openai>=2.25.0" in message
-        for name in set(NAMED) & set(answers):
+        # Since 0.31.0 vLLM without a tool parser does not hold a chat to the named tool, whatever
+        # the client; a random model then does not call it.
+        named = () if vllm_env.at_least("0.31.0") else NAMED_CHAT
+        for name in {*NAMED_RESPONSES, *named} & set(answers):
             ((function, given),) = answers[name]["calls"]
             assert function == "weather"
             assert json.loads(given)["city"] in ("Oslo", "Rome")

@@ -37,7 +37,7 @@ def only(ids: torch.Tensor) -> int:
 
 
 class Kernel(vllm_internals.FusedMoEExpertsMonolithic):
-    """Routes every token to one expert, and reports it as vLLM's kernels do."""
+    """Routes every token to one expert; ``run_kernel`` reports it as vLLM's kernels do."""
 
     def __init__(self, *, reports: bool, expert: int = KERNEL_EXPERT) -> None:
         self.reports = reports
@@ -55,8 +55,6 @@ class Kernel(vllm_internals.FusedMoEExpertsMonolithic):
 
     def apply(self, hidden_states: torch.Tensor) -> torch.Tensor:
         events.append(["kernel", self.expert])
-        if self.reports:
-            vllm_internals.report_routes(self, TOKENS, self.expert, hidden_states.device)
         return hidden_states
 
 
@@ -100,6 +98,7 @@ class Runner(vllm_internals.MoERunner):
             quant_method=SimpleNamespace(is_monolithic=monolithic, topk_indices_dtype=None),
             forward_monolithic=lambda x, router_logits, input_ids: self.monolithic(x),
             forward_modular=lambda x, topk_ids, **others: x,
+            routing_sink=None,
         )
         self.hold(kernel)
 
@@ -112,7 +111,7 @@ class Runner(vllm_internals.MoERunner):
         if wrapper is None:
             events.append(["kernel", KERNEL_EXPERT])
             return x
-        return wrapper.impl.fused_experts.apply(x)
+        return vllm_internals.run_kernel(self, wrapper.impl.fused_experts, x)
 
     def step(self) -> None:
         vllm_internals.run_moe_layer(self, torch.zeros(TOKENS, 8), torch.zeros(TOKENS, 16))

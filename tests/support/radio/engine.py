@@ -306,15 +306,16 @@ def refits():
         engine.direct([(f"{NORM['transformers']}.{leaf}", first.norm[leaf])])
         judge(f"direct, norm's {leaf}", first, norm=leaf == "bias")
 
-    # The script corrects the other patches' defects, so that only the norm's is left.
-    engine.direct(second.pairs("legacy"))
+    # The script corrects the other patches' defects, so that only the norm's is left. The weights
+    # are others than those of the steps that follow, which stock vLLM may drop.
+    engine.direct(first.pairs("legacy"))
     with torch.no_grad():
         for index, layer in enumerate(model.vision_model.model.encoder.layers):
             for number in (1, 2):
-                value = second.tower[f"encoder.layer.{index}.layer_scale{number}.lambda1"]
+                value = first.tower[f"encoder.layer.{index}.layer_scale{number}.lambda1"]
                 getattr(layer, f"ls{number}").copy_(value)
     for norm in (True, False):
-        judge(f"only the norm's defect, norm={norm}", second, norm=norm)
+        judge(f"only the norm's defect, norm={norm}", first, norm=norm)
 
     # The tower scenario tests each format; here each is one more step of a trainer.
     for way, fmt, weights in STEPS:

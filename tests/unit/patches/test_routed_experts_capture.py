@@ -10,6 +10,7 @@ from vllm_nemo.patches.routed_experts_capture import (
     capture_routing,
     captures_in_router,
     keep_kernel_capture,
+    kernel_of,
     must_stay_opaque,
 )
 
@@ -97,6 +98,16 @@ class Decoy:
 )
 def test_which_side_captures(router, kernel, in_router):
     assert captures_in_router(router, Router, kernel, Kernel) is in_router
+
+
+def test_the_kernel_of_a_method_is_found():
+    kernel = Kernel(reports=True)
+    assert kernel_of(Runner(Router(), kernel)._quant_method) is kernel
+
+
+@pytest.mark.parametrize("method", [None, SimpleNamespace(), SimpleNamespace(moe_kernel=None)])
+def test_a_method_without_a_kernel_has_none(method):
+    assert kernel_of(method) is None
 
 
 def test_the_instance_is_asked_not_its_class():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vllm.transformers_utils.config import PretrainedConfig
+    from transformers import PretrainedConfig
 
 # What vLLM reads from the whole model's config, and where transformers writes it.
 _MOVED = {
