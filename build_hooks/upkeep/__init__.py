@@ -5,5 +5,5 @@
     status, merge
     pages, trees
     refresh
-    lint, port
+    lint, port, bump
 """
