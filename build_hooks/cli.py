@@ -317,10 +317,7 @@ def _status(options: argparse.Namespace) -> int:
         ahead = [release for release in known if release > newest]
         places.append(known[0])
     bases = [_open(place, queues, options.wheels) for place in places]
-    if bases:
-        cells = status.against(queues, bases)
-    else:
-        cells = status.from_locks(queues.top)
+    cells = status.against(queues, bases) if bases else status.from_locks(queues.top)
     items = [item for base in bases for item in _review(options, queues, base)]
     if options.json:
         made = {"cells": status.as_json(cells), "review": worklist.as_json(items)}

@@ -94,9 +94,8 @@ def _into_matrix(matrix: Path, release: Version) -> list[str]:
     if str(release) in known:
         return []
     last = list(known)[-1]
-    lines = "".join(
-        f"{name} = {tomlkit.item(value).as_string()}\n" for name, value in known[last].items()
-    )
+    pins = {name: tomlkit.item(value).as_string() for name, value in known[last].items()}
+    lines = "".join(f"{name} = {value}\n" for name, value in pins.items())
     text = f'{matrix.read_text(encoding="utf-8").rstrip()}\n\n[release."{release}"]\n{lines}'
     matrix.write_text(text, encoding="utf-8")
     return [f"{matrix.name}: {release} has the pins of {last}; look at its torch"]
