@@ -32,7 +32,7 @@ from build_hooks.queues.stack import stack
 from build_hooks.releases import final, spell
 from build_hooks.review import worklist
 from build_hooks.shared import outcomes, tables
-from build_hooks.upkeep import lint, pages, status
+from build_hooks.upkeep import lint, pages, reviews, status
 from build_hooks.upkeep.port import port
 from build_hooks.upkeep.refresh import refresh, write_variant
 from build_hooks.upkeep.trees import PatchTree
@@ -377,7 +377,7 @@ def _bump(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise BuildError(f"bump needs {error.name}: use ci/queue, which brings it") from error
     project: Project = options.project
-    queues = _stack(options)
+    queues = _stack(options, tolerant=False)
     place = choice.named(options.target)
     opened = None if isinstance(place, Version) else _open(place, queues, options.wheels)
     target = place if isinstance(place, Version) else final(opened.version) if opened else None
@@ -389,11 +389,11 @@ def _bump(options: argparse.Namespace) -> int:
         matrix = project.matrix if queues.top is queues.own else queues.top.directory / "no-matrix"
         for line in take_in(queues.top, release, matrix):
             print(line)
-        queues = _stack(options)
+        queues = _stack(options, tolerant=False)
         old = _open(before, queues, options.wheels)
         new = opened if opened and release == target else _open(release, queues, options.wheels)
         settled = _carry(project, queues, old, new)
-        queues = _stack(options)
+        queues = _stack(options, tolerant=False)
         print(f"\n{worklist.as_text(worklist.worklist(queues, old, new, project.root))}\n")
         if not settled:
             print(
@@ -406,7 +406,7 @@ def _bump(options: argparse.Namespace) -> int:
             return 0
         options.releases = [str(release)]
         _lock(options)
-        queues = _stack(options)
+        queues = _stack(options, tolerant=False)
         before = release
     print("\nNow, for each of them:")
     for release in walk:
@@ -428,6 +428,8 @@ def _refresh(options: argparse.Namespace) -> int:
         for release in [only] if only else [variant.release for variant in patch.variants]:
             tree = PatchTree(options.tree) if options.tree else None
             queues = _refresh_one(options, queues, name, release, tree)
+            if options.ids and reviews.confirm(patch, release):
+                print(f"{name}: what was inferred for {release} is confirmed")
     if options.tree and only:
         _refresh_later(options, queues, chosen[0], only)
     return 0

@@ -1,0 +1,207 @@
+"""Resolves the conflicts of a merge that a person would resolve without a thought.
+
+Each block has three sides: the new release, the old one, and the patch. A change of the patch is
+placed by an anchor on one side of it, imports by the names that they import. An order of
+statements is never chosen: such a block stays for a person.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from build_hooks.review import source
+from build_hooks.upkeep.merge import ANCESTOR, NEW, PATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_IMPORT = re.compile(rb"(?:from|import) +([\w.]+)[^(\\]*$")
+_NAME = re.compile(rb"\s+(\w+)(?: as \w+)?,$")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One conflict: its lines in the new release, in the old one, and in the patch."""
+
+    new: tuple[bytes, ...]
+    old: tuple[bytes, ...]
+    patch: tuple[bytes, ...]
+    # As it is marked.
+    text: tuple[bytes, ...]
+
+
+def resolve(merged: bytes, new: bytes) -> tuple[bytes, list[str]]:
+    """Resolve what can be resolved in a merged file.
+
+    Args:
+        merged: The file, with conflict markers.
+        new: The file of the new release.
+
+    Returns:
+        The file, with the markers of the other blocks; and for a person, what was placed where.
+    """
+    lines: list[bytes] = []
+    notes = []
+    for part in _parts(merged.split(b"\n")):
+        if not isinstance(part, _Block):
+            lines.append(part)
+            continue
+        found = _resolved(part, new)
+        if found is None:
+            lines += part.text
+        else:
+            resolved, why = found
+            notes.append(f"line {len(lines) + 1}: {why}")
+            lines += resolved
+    return b"\n".join(lines), notes
+
+
+def _parts(lines: Sequence[bytes]) -> Iterator[bytes | _Block]:
+    """Go through a merged file: lines outside of conflicts, and conflicts."""
+    sides: list[list[bytes]] = []
+    text: list[bytes] = []
+    marks = [b"<<<<<<< " + NEW, b"||||||| " + ANCESTOR, b"=======", b">>>>>>> " + PATCH]
+    for line in lines:
+        if line == marks[len(sides)]:
+            sides.append([])
+            text.append(line)
+            if len(sides) == len(marks):
+                ours, old, theirs = (tuple(side) for side in sides[:3])
+                yield _Block(ours, old, theirs, tuple(text))
+                sides, text = [], []
+        elif sides:
+            sides[-1].append(line)
+            text.append(line)
+        else:
+            yield line
+    yield from text
+
+
+def _resolved(block: _Block, new: bytes) -> tuple[list[bytes], str] | None:
+    """Resolve one block; None if that needs a person."""
+    for rule in (_imports, _anchored):
+        found = rule(block, new)
+        if found is not None:
+            return found
+    return None
+
+
+def _imports(block: _Block, _new: bytes) -> tuple[list[bytes], str] | None:
+    """Place imports by what they import, not by their neighbours."""
+    lines = [line for side in (block.new, block.old, block.patch) for line in side]
+    for form in (_IMPORT, _NAME):
+        if all(form.match(line) for line in lines):
+            break
+    else:
+        return None
+    made = [line for line in block.new if line not in _without(block.old, block.patch)]
+    added = [line for line in _without(block.patch, block.old) if line not in made]
+    for line in added:
+        after = [at for at, there in enumerate(made) if _key(form, there) <= _key(form, line)]
+        made.insert(after[-1] + 1 if after else 0, line)
+    return made, f"imports were placed by name: {_said(added)}"
+
+
+def _without(lines: Sequence[bytes], others: Sequence[bytes]) -> list[bytes]:
+    return [line for line in lines if line not in others]
+
+
+def _key(form: re.Pattern[bytes], line: bytes) -> bytes:
+    found = form.match(line)
+    return found[1] if found else b""
+
+
+def _anchored(block: _Block, new: bytes) -> tuple[list[bytes], str] | None:
+    """Make each change of the patch where an anchor of it still stands, once in its function."""
+    scope = _scope(block, new)
+    if scope is None:
+        return None
+    edits: list[tuple[int, int, list[bytes]]] = []
+    whys = []
+    matcher = difflib.SequenceMatcher(None, block.old, block.patch, autojunk=False)
+    for tag, first, last, start, end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        added = list(block.patch[start:end])
+        place = _replaced(block, scope, first, last) if last > first else None
+        if last == first:
+            place = _inserted(block, scope, first)
+        if place is None or (edits and place[0] < edits[-1][1]):
+            return None
+        at, until, why = place
+        edits.append((at, until, added))
+        whys.append(f"{_said(added)} {why}" if added else why)
+    made = list(block.new)
+    for at, until, added in reversed(edits):
+        made[at:until] = added
+    return made, "; ".join(whys)
+
+
+def _scope(block: _Block, new: bytes) -> list[bytes] | None:
+    """Return the lines of the function that a block lies in, in the new release; None if unsure."""
+    lines, size = new.split(b"\n"), len(block.new)
+    if not size:
+        return None
+    places = [at for at in range(len(lines)) if tuple(lines[at : at + size]) == block.new]
+    if len(places) != 1:
+        return None
+    first = places[0] + 1
+    around = [
+        (one.last - one.first, one)
+        for one in source.functions(new).values()
+        if one.first <= first and first + size - 1 <= one.last
+    ]
+    if not around:
+        return None
+    _, inner = min(around, key=lambda pair: pair[0])
+    return lines[inner.first - 1 : inner.last]
+
+
+def _replaced(
+    block: _Block, scope: Sequence[bytes], first: int, last: int
+) -> tuple[int, int, str] | None:
+    """Find the old lines of a change, as they are, once."""
+    removed, size = block.old[first:last], last - first
+    if not any(line.strip() for line in removed):
+        return None
+    everywhere = [at for at in range(len(scope)) if tuple(scope[at : at + size]) == removed]
+    here = [at for at in range(len(block.new)) if block.new[at : at + size] == removed]
+    if len(everywhere) != 1 or len(here) != 1:
+        return None
+    return here[0], here[0] + size, f"replaces {_said(removed)}"
+
+
+def _inserted(block: _Block, scope: Sequence[bytes], at: int) -> tuple[int, int, str] | None:
+    """Find the line before or the line behind an insertion, once."""
+    before = block.old[at - 1] if at else None
+    behind = block.old[at] if at < len(block.old) else None
+    after = _once(before, block, scope)
+    front = _once(behind, block, scope)
+    if after is not None and front is not None:
+        # Between the two, upstream has put lines of its own: their order is not ours to choose.
+        if after + 1 != front:
+            return None
+        return front, front, f"stands between {_said([before or b''])} and {_said([behind or b''])}"
+    if after is not None:
+        return after + 1, after + 1, f"was put behind {_said([before or b''])}"
+    if front is not None:
+        return front, front, f"was put before {_said([behind or b''])}"
+    return None
+
+
+def _once(line: bytes | None, block: _Block, scope: Sequence[bytes]) -> int | None:
+    """Return where a line stands in the new side of a block, if it stands once in its function."""
+    if line is None or not re.search(rb"\w", line) or list(scope).count(line) != 1:
+        return None
+    return block.new.index(line) if line in block.new else None
+
+
+def _said(lines: Sequence[bytes]) -> str:
+    """Name lines by the first that says something."""
+    spoken = [line for line in lines if line.strip()] or list(lines[:1])
+    text = spoken[0].strip().decode(errors="backslashreplace") if spoken else ""
+    more = f" (and {len(spoken) - 1} more)" if len(spoken) > 1 else ""
+    return f"{text!r}{more}"
