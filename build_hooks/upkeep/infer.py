@@ -1,14 +1,16 @@
 """Resolves the conflicts of a merge that a person would resolve without a thought.
 
 Each block has three sides: the new release, the old one, and the patch. A change of the patch is
-placed by an anchor on one side of it, imports by the names that they import. An order of
-statements is never chosen: such a block stays for a person.
+placed by an anchor on one side of it, imports by the names that they import. Where both sides have
+put statements into one place, the new release's come first. Each of these is a guess, which the
+caller shows and has a person confirm.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,7 +84,7 @@ def _parts(lines: Sequence[bytes]) -> Iterator[bytes | _Block]:
 
 def _resolved(block: _Block, new: bytes) -> tuple[list[bytes], str] | None:
     """Resolve one block; None if that needs a person."""
-    for rule in (_imports, _anchored):
+    for rule in (_imports, _side_by_side, _anchored):
         found = rule(block, new)
         if found is not None:
             return found
@@ -112,6 +114,29 @@ def _without(lines: Sequence[bytes], others: Sequence[bytes]) -> list[bytes]:
 def _key(form: re.Pattern[bytes], line: bytes) -> bytes:
     found = form.match(line)
     return found[1] if found else b""
+
+
+def _side_by_side(block: _Block, _new: bytes) -> tuple[list[bytes], str] | None:
+    """Keep what both sides have put into one place, if each is whole statements."""
+    if block.old or not (_is_whole(block.new) and _is_whole(block.patch)):
+        return None
+    if _indent(block.new) != _indent(block.patch):
+        return None
+    why = f"{_said(block.patch)} comes after {_said(block.new)}, which is new: is that the order?"
+    return [*block.new, *block.patch], why
+
+
+def _is_whole(lines: Sequence[bytes]) -> bool:
+    """Tell whether lines are statements, none of them cut."""
+    try:
+        text = textwrap.dedent(b"\n".join(lines).decode())
+    except UnicodeDecodeError:
+        return False
+    return bool(source.parse(text.encode()).body)
+
+
+def _indent(lines: Sequence[bytes]) -> int:
+    return min(len(line) - len(line.lstrip()) for line in lines if line.strip())
 
 
 def _anchored(block: _Block, new: bytes) -> tuple[list[bytes], str] | None:
