@@ -8,10 +8,12 @@ caller shows and has a person confirm.
 
 from __future__ import annotations
 
+import ast
 import difflib
+import itertools
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from build_hooks.review import source
@@ -26,13 +28,25 @@ _NAME = re.compile(rb"\s+(\w+)(?: as \w+)?,$")
 
 @dataclass(frozen=True)
 class _Block:
-    """One conflict: its lines in the new release, in the old one, and in the patch."""
+    """One conflict: its lines in the new release, in the old one, and in the patch.
+
+    Before it and behind it stand lines that all sides share, None at the ends of the file.
+    """
 
     new: tuple[bytes, ...]
     old: tuple[bytes, ...]
     patch: tuple[bytes, ...]
     # As it is marked.
     text: tuple[bytes, ...]
+    before: bytes | None = None
+    behind: bytes | None = None
+
+    @property
+    def context(self) -> tuple[bytes, ...]:
+        """The new side between its neighbours."""
+        before = () if self.before is None else (self.before,)
+        behind = () if self.behind is None else (self.behind,)
+        return (*before, *self.new, *behind)
 
 
 def resolve(merged: bytes, new: bytes) -> tuple[bytes, list[str]]:
@@ -47,11 +61,14 @@ def resolve(merged: bytes, new: bytes) -> tuple[bytes, list[str]]:
     """
     lines: list[bytes] = []
     notes = []
-    for part in _parts(merged.split(b"\n")):
+    parts = [*_parts(merged.split(b"\n")), None]
+    for part, following in itertools.pairwise(parts):
         if not isinstance(part, _Block):
-            lines.append(part)
+            lines += [] if part is None else [part]
             continue
-        found = _resolved(part, new)
+        behind = following if isinstance(following, bytes) else None
+        block = replace(part, before=lines[-1] if lines else None, behind=behind)
+        found = _resolved(block, new)
         if found is None:
             lines += part.text
         else:
@@ -99,12 +116,15 @@ def _imports(block: _Block, _new: bytes) -> tuple[list[bytes], str] | None:
             break
     else:
         return None
-    made = [line for line in block.new if line not in _without(block.old, block.patch)]
+    removed = [line for line in _without(block.old, block.patch) if line in block.new]
+    made = _without(block.new, removed)
     added = [line for line in _without(block.patch, block.old) if line not in made]
     for line in added:
         after = [at for at, there in enumerate(made) if _key(form, there) <= _key(form, line)]
         made.insert(after[-1] + 1 if after else 0, line)
-    return made, f"imports were placed by name: {_said(added)}"
+    told = [f"{_said(added)} was placed"] if added else []
+    told += [f"{_said(removed)} was taken out"] if removed else []
+    return made, f"imports, by what they import: {' and '.join(told) or 'both sides agree'}"
 
 
 def _without(lines: Sequence[bytes], others: Sequence[bytes]) -> list[bytes]:
@@ -122,17 +142,32 @@ def _side_by_side(block: _Block, _new: bytes) -> tuple[list[bytes], str] | None:
         return None
     if _indent(block.new) != _indent(block.patch):
         return None
+    if _bound(block.new) & _bound(block.patch):
+        # Both give a name its value: perhaps both do the same thing.
+        return None
     why = f"{_said(block.patch)} comes after {_said(block.new)}, which is new: is that the order?"
     return [*block.new, *block.patch], why
 
 
 def _is_whole(lines: Sequence[bytes]) -> bool:
     """Tell whether lines are statements, none of them cut."""
-    try:
-        text = textwrap.dedent(b"\n".join(lines).decode())
-    except UnicodeDecodeError:
-        return False
-    return bool(source.parse(text.encode()).body)
+    return bool(_parsed(lines).body)
+
+
+def _parsed(lines: Sequence[bytes]) -> ast.Module:
+    text = textwrap.dedent(b"\n".join(lines).decode(errors="surrogateescape"))
+    return source.parse(text.encode(errors="surrogateescape"))
+
+
+def _bound(lines: Sequence[bytes]) -> set[str]:
+    """Return the names and attributes that statements give a value, or define."""
+    found = set()
+    for node in ast.walk(_parsed(lines)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(ast.unparse(node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
 
 
 def _indent(lines: Sequence[bytes]) -> int:
@@ -167,10 +202,8 @@ def _anchored(block: _Block, new: bytes) -> tuple[list[bytes], str] | None:
 
 def _scope(block: _Block, new: bytes) -> list[bytes] | None:
     """Return the lines of the function that a block lies in, in the new release; None if unsure."""
-    lines, size = new.split(b"\n"), len(block.new)
-    if not size:
-        return None
-    places = [at for at in range(len(lines)) if tuple(lines[at : at + size]) == block.new]
+    lines, size = new.split(b"\n"), len(block.context)
+    places = [at for at in range(len(lines)) if tuple(lines[at : at + size]) == block.context]
     if len(places) != 1:
         return None
     first = places[0] + 1
@@ -201,10 +234,10 @@ def _replaced(
 
 def _inserted(block: _Block, scope: Sequence[bytes], at: int) -> tuple[int, int, str] | None:
     """Find the line before or the line behind an insertion, once."""
-    before = block.old[at - 1] if at else None
-    behind = block.old[at] if at < len(block.old) else None
-    after = _once(before, block, scope)
-    front = _once(behind, block, scope)
+    before = block.old[at - 1] if at else block.before
+    behind = block.old[at] if at < len(block.old) else block.behind
+    after = _once(before, block, scope, outside=-1 if not at else None)
+    front = _once(behind, block, scope, outside=len(block.new) if at == len(block.old) else None)
     if after is not None and front is not None:
         # Between the two, upstream has put lines of its own: their order is not ours to choose.
         if after + 1 != front:
@@ -217,10 +250,17 @@ def _inserted(block: _Block, scope: Sequence[bytes], at: int) -> tuple[int, int,
     return None
 
 
-def _once(line: bytes | None, block: _Block, scope: Sequence[bytes]) -> int | None:
-    """Return where a line stands in the new side of a block, if it stands once in its function."""
+def _once(
+    line: bytes | None, block: _Block, scope: Sequence[bytes], *, outside: int | None
+) -> int | None:
+    """Return where a line stands in the new side of a block, if it stands once in its function.
+
+    A line beside the block stands where ``outside`` says.
+    """
     if line is None or not re.search(rb"\w", line) or list(scope).count(line) != 1:
         return None
+    if outside is not None:
+        return outside
     return block.new.index(line) if line in block.new else None
 
 
