@@ -11,6 +11,7 @@ say the same of their modules::
     assembly    the queue applied to a base
     outputs     the record for the lock, the manifest, the bill of materials, the wheel
     build       the life of a build
+    review      what a person has to look at when the base changes
     upkeep      what a maintainer runs: status, port, refresh, lint, pages
     intake      patches of others, read leniently and written strictly
     cli, hatch

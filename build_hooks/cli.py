@@ -30,8 +30,9 @@ from build_hooks.project import Project
 from build_hooks.queues import lock
 from build_hooks.queues.stack import stack
 from build_hooks.releases import final, spell
+from build_hooks.review import worklist
 from build_hooks.shared import outcomes, tables
-from build_hooks.upkeep import lint, pages, status
+from build_hooks.upkeep import lint, pages, reviews, status
 from build_hooks.upkeep.port import port
 from build_hooks.upkeep.refresh import refresh, write_variant
 from build_hooks.upkeep.trees import PatchTree
@@ -122,12 +123,21 @@ def _parser() -> argparse.ArgumentParser:
         "a supported one, whatever applies",
     )
     form = states.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one object a patch and release")
+    form.add_argument(
+        "--json", action="store_true", help="one object a patch and release, and what to look at"
+    )
     form.add_argument("--markdown", action="store_true", help="the README's table")
 
     porting = add("port", _port)
     porting.add_argument("old", metavar="FROM", help="a release that the queue applies to")
     porting.add_argument("new", metavar="TO", help="the release to carry it to")
+
+    bumping = add("bump", _bump)
+    bumping.add_argument(
+        "target",
+        metavar="BASE",
+        help="the release to end at, or a wheel or directory of a newer one",
+    )
 
     fresh = add("refresh", _refresh)
     fresh.add_argument("ids", nargs="*", metavar="ID", help="default: every patch")
@@ -306,20 +316,30 @@ def _status(options: argparse.Namespace) -> int:
         known = published.releases()
         ahead = [release for release in known if release > newest]
         places.append(known[0])
-    if places:
-        bases = [_open(place, queues, options.wheels) for place in places]
-        cells = status.against(queues, bases)
-    else:
-        cells = status.from_locks(queues.top)
+    bases = [_open(place, queues, options.wheels) for place in places]
+    cells = status.against(queues, bases) if bases else status.from_locks(queues.top)
+    items = [item for base in bases for item in _review(options, queues, base)]
     if options.json:
-        print(json.dumps(status.as_json(cells), indent=2))
+        made = {"cells": status.as_json(cells), "review": worklist.as_json(items)}
+        print(json.dumps(made, indent=2))
     else:
         print(status.as_markdown(cells) if options.markdown else status.as_text(cells), end="")
+        if bases:
+            print(f"\n{worklist.as_text(items)}")
     if ahead:
         port_it = f"python -m build_hooks port {newest} {ahead[0]}"
         newer = ", ".join(map(str, ahead))
         print(f"newer than every supported release: {newer}; run: {port_it}", file=sys.stderr)
     return 0 if status.good(cells) and not ahead else 1
+
+
+def _review(options: argparse.Namespace, queues: Stack, base: Base) -> list[worklist.Item]:
+    """List what has changed since the newest supported release that is not newer than a base."""
+    older = [release for release in queues.releases if release <= base.version]
+    if not older or base.version == older[-1]:
+        return []
+    before = _open(older[-1], queues, options.wheels)
+    return worklist.worklist(queues, before, base, options.project.root)
 
 
 def _port(options: argparse.Namespace) -> int:
@@ -328,6 +348,17 @@ def _port(options: argparse.Namespace) -> int:
     queues = _stack(options)
     places = [choice.named(name) for name in (options.old, options.new)]
     old, new = (_open(place, queues, options.wheels) for place in places)
+    settled = _carry(project, queues, old, new)
+    release = final(new.version)
+    if release not in queues.top.releases:
+        series = project.shown(queues.top.directory / "series.toml")
+        hint = f"Add {release} to `releases` in {series} before you refresh or lock."
+        print(hint, file=sys.stderr)
+    return 0 if settled else 1
+
+
+def _carry(project: Project, queues: Stack, old: Base, new: Base) -> bool:
+    """Port the queues, and tell what became of each patch; return whether nothing is left to do."""
     trees = project.trees(str(new.version))
     if Path.cwd() == project.root:
         # Shorter in the commands that are printed.
@@ -335,13 +366,53 @@ def _port(options: argparse.Namespace) -> int:
     carried = port(queues, old, new, trees)
     rows = [tables.Row((c.patch, c.outcome), [c.remark] if c.remark else []) for c in carried]
     print(tables.render(("patch", f"on {new.version}"), rows))
-    release = final(new.version)
-    if release not in queues.top.releases:
-        series = project.shown(queues.top.directory / "series.toml")
-        hint = f"Add {release} to `releases` in {series} before you refresh or lock."
-        print(hint, file=sys.stderr)
     unsettled = (outcomes.CONFLICT, outcomes.UPSTREAM, outcomes.DECISION, outcomes.NO_SOURCE)
-    return 1 if any(c.outcome in unsettled for c in carried) else 0
+    return not any(c.outcome in unsettled for c in carried)
+
+
+def _bump(options: argparse.Namespace) -> int:
+    """Take newer releases in, one after the other; stop where a person is needed, and go on."""
+    try:
+        from build_hooks.upkeep.bump import steps, take_in
+    except ModuleNotFoundError as error:
+        raise BuildError(f"bump needs {error.name}: use ci/queue, which brings it") from error
+    project: Project = options.project
+    queues = _stack(options, tolerant=False)
+    place = choice.named(options.target)
+    opened = None if isinstance(place, Version) else _open(place, queues, options.wheels)
+    target = place if isinstance(place, Version) else final(opened.version) if opened else None
+    if target is None:
+        raise BuildError(f"{options.target} names no release to end at")
+    before, walk = steps(queues.top, published.releases(), target)
+    for release in walk:
+        print(f"\nvLLM {release}, after {before}\n")
+        matrix = project.matrix if queues.top is queues.own else queues.top.directory / "no-matrix"
+        for line in take_in(queues.top, release, matrix):
+            print(line)
+        queues = _stack(options, tolerant=False)
+        old = _open(before, queues, options.wheels)
+        new = opened if opened and release == target else _open(release, queues, options.wheels)
+        settled = _carry(project, queues, old, new)
+        queues = _stack(options, tolerant=False)
+        print(f"\n{worklist.as_text(worklist.worklist(queues, old, new, project.root))}\n")
+        if not settled:
+            print(
+                "Do what the table of patches says, look at the list, then run this again: "
+                f"python -m build_hooks bump {options.target}"
+            )
+            return 1
+        if opened and release == target:
+            print(f"{options.target} is no release of the index yet: lock it when it is")
+            return 0
+        options.releases = [str(release)]
+        _lock(options)
+        queues = _stack(options, tolerant=False)
+        before = release
+    print("\nNow, for each of them:")
+    for release in walk:
+        print(f"  ci/matrix {release}")
+    print("and for all: python -m build_hooks docs; ci/test")
+    return 0
 
 
 def _refresh(options: argparse.Namespace) -> int:
@@ -357,6 +428,8 @@ def _refresh(options: argparse.Namespace) -> int:
         for release in [only] if only else [variant.release for variant in patch.variants]:
             tree = PatchTree(options.tree) if options.tree else None
             queues = _refresh_one(options, queues, name, release, tree)
+            if options.ids and reviews.confirm(patch, release):
+                print(f"{name}: what was inferred for {release} is confirmed")
     if options.tree and only:
         _refresh_later(options, queues, chosen[0], only)
     return 0

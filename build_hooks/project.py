@@ -38,6 +38,11 @@ class Project:
         return self.root / "README.md"
 
     @property
+    def matrix(self) -> Path:
+        """The matrix of the tests: what each supported release needs to run."""
+        return self.root / "ci" / "matrix.toml"
+
+    @property
     def pages(self) -> Path:
         """The directory of the generated pages, one a patch."""
         return self.root / "docs" / "patches"

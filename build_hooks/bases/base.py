@@ -64,6 +64,9 @@ class Base(Protocol):
             BaseError: if it cannot be looked into.
         """
 
+    def metadata(self) -> str | None:
+        """Return the metadata of its distribution; None if it has none, or they were not read."""
+
     def licence(self) -> bytes | None:
         """Return the licence text it ships with, None if it has none."""
 

@@ -52,6 +52,10 @@ class DirectoryBase:
             raise BaseError(f"{top} cannot be read: {error.strerror}") from error
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
+    def metadata(self) -> str | None:
+        """Return the metadata of the distribution, or of the source tree; None without either."""
+        return _text(self.dist_info / "METADATA" if self.dist_info else self.root / "PKG-INFO")
+
     def licence(self) -> bytes | None:
         """Return the licence of the distribution, or of the checkout; None if there is none."""
         places = [self.root / "LICENSE"]

@@ -60,6 +60,11 @@ class WheelBase:
             if name.startswith(start) and not name.endswith("/")
         )
 
+    def metadata(self) -> str | None:
+        """Return the text of the wheel's METADATA."""
+        data = self.read(f"{self.dist_info}/METADATA")
+        return None if data is None else data.decode(errors="replace")
+
     def licence(self) -> bytes | None:
         """Return the licence in the wheel's metadata; None if there is none."""
         return self.read(f"{self.dist_info}/licenses/LICENSE") or self.read(

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from build_hooks.diffs import paths
 from build_hooks.errors import Problem
-from build_hooks.queues.model import PROOFS, Upstream
+from build_hooks.queues.model import PROOFS, Condition, Upstream
 from build_hooks.releases import spell, strict
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", re.ASCII)
 _KIND = re.compile("issue|pull|commit")
+_PLACE = re.compile(r"vllm(\.\w+)*:\w+(\.\w+)*", re.ASCII)
 # The answer under [place]: the module looks beside vLLM's own file.
 STOCK = "stock"
 ONE_LINE = re.compile(r"[^\r\n]+")
@@ -154,6 +155,30 @@ class Fields:
             else:
                 found[release] = value
         return found
+
+    def conditions(self, field: str) -> tuple[Condition, ...]:
+        """Read a list of conditions, each with one of ``requires``, ``symbol`` and ``call``."""
+        found = []
+        for number, entry in enumerate(self._get(field, list, "a list", required=False), 1):
+            where = f"{field}[{number}]"
+            if not isinstance(entry, dict) or len(entry) != 1:
+                self._fault(where, "must have one of requires, symbol, call")
+                continue
+            before = len(self._problems)
+            table = Fields(entry, f"{self._file}: {where}", self._problems)
+            requires = table.text("requires", required=False)
+            symbol, call = (
+                table.text(kind, required=False, pattern=_PLACE, meaning="vllm.module:name")
+                for kind in ("symbol", "call")
+            )
+            table.end()
+            try:
+                Requirement(requires or "any")
+            except InvalidRequirement as error:
+                table._fault("requires", f"{requires!r} is no requirement: {error}")
+            if len(self._problems) == before:
+                found.append(Condition(requires, symbol, call))
+        return tuple(found)
 
     def requirements(self, field: str) -> list[str]:
         """Read a list of requirements (PEP 508); the field may be missing."""

@@ -49,6 +49,28 @@ Place = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A condition on which a patch can go; one of the three is given.
+
+    Attributes:
+        requires: A requirement such as ``openai>=2.25.0``: the base requires at least that.
+        symbol: A name such as ``vllm.config.model:ModelConfig.head_dtype``: the base defines it.
+        call: A call such as ``vllm.model_executor.models.radio:layer_norm``: the module makes it.
+    """
+
+    requires: str = ""
+    symbol: str = ""
+    call: str = ""
+
+    def __str__(self) -> str:
+        """Say the condition in words."""
+        if self.requires:
+            return f"vLLM requires {self.requires}"
+        module, _, name = (self.symbol or self.call).partition(":")
+        return f"{module} {'defines' if self.symbol else 'calls'} {name}"
+
+
+@dataclass(frozen=True)
 class Variant:
     """One diff file of a patch: ``<release>.patch``.
 
@@ -100,6 +122,7 @@ class Patch:
         variants: Its diff files, oldest first.
         review: What an import was not sure of, and a person has not looked at yet.
         proof: Levels of proof, each from a release on, where these allow others a better one.
+        remove_when: Conditions, any one of which means that the patch can go.
     """
 
     id: str
@@ -125,6 +148,7 @@ class Patch:
     variants: tuple[Variant, ...]
     review: tuple[str, ...] = ()
     proof: Mapping[Version, str] = field(default_factory=dict)
+    remove_when: tuple[Condition, ...] = ()
 
     def variant_file(self, release: Version) -> Path:
         """Return where the variant for a release lies, or would lie.
@@ -246,6 +270,12 @@ class Queue:
     patches: tuple[Patch, ...]
     faults: Mapping[str, tuple[Problem, ...]]
     proof: Mapping[Version, str] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> list[Path]:
+        """The Python sources that come with the queue, beside its diffs."""
+        places = [self.directory / "vllm_nemo", self.directory / "python"]
+        return sorted(file for place in places for file in place.rglob("*.py"))
 
     def proven(self, release: Version, patch: Patch | None = None) -> str:
         """Tell how a release allows its patches to be proven.

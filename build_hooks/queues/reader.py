@@ -226,6 +226,7 @@ def _patch(name: str, series: Series, problems: list[Problem]) -> Patch | None:
         variants=variants,
         review=tuple(table.strings("review", required=False)),
         proof=table.proof("proof"),
+        remove_when=table.conditions("remove-when"),
     )
     table.end()
     # Without the releases, whose fault is told, there is nothing to hold the patch against.

@@ -3,7 +3,7 @@
 ::
 
     status, merge
-    pages, trees
+    pages, trees, infer, reviews
     refresh
-    lint, port
+    lint, port, bump
 """

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from build_hooks.errors import BuildError
 
-_OURS = "new release"
+# What the sides of a conflict are called in its markers.
+NEW, ANCESTOR, PATCH = b"new release", b"old release", b"patch"
 
 
 def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
@@ -27,7 +28,7 @@ def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         files = []
-        contents = {_OURS: ours, "old release": ancestor, "patch": theirs}
+        contents = {NEW.decode(): ours, ANCESTOR.decode(): ancestor, PATCH.decode(): theirs}
         for label, content in contents.items():
             path = Path(scratch, label)
             path.write_bytes(content)
@@ -54,4 +55,4 @@ def is_marked(content: bytes) -> bool:
     Args:
         content: The content of the file.
     """
-    return f"\n<<<<<<< {_OURS}".encode() in b"\n" + content
+    return b"\n<<<<<<< " + NEW in b"\n" + content

@@ -11,6 +11,7 @@ from build_hooks.assembly.tree import Tree
 from build_hooks.errors import Conflict, ConflictError
 from build_hooks.releases import final
 from build_hooks.shared import outcomes
+from build_hooks.upkeep import infer
 from build_hooks.upkeep.merge import merge
 from build_hooks.upkeep.refresh import (
     changes_of,
@@ -20,6 +21,7 @@ from build_hooks.upkeep.refresh import (
     variant_text,
     write_variant,
 )
+from build_hooks.upkeep.reviews import ask
 from build_hooks.upkeep.trees import PatchTree
 
 if TYPE_CHECKING:
@@ -115,18 +117,24 @@ def _carry(
     shutil.rmtree(tree.home, ignore_errors=True)
     gone = [c.file.path for c in wanted if not c.file.added and target.current(c.file.path) is None]
     merged: dict[str, bytes] = {}
+    inferred: list[str] = []
     for change in wanted:
         path = change.file.path
         if path not in gone:
             ours, ancestor = target.current(path) or b"", before.current(path) or b""
-            merged[path], _ = merge(ours, ancestor, change.content)
+            merged[path], conflicts_left = merge(ours, ancestor, change.content)
+            if conflicts_left:
+                merged[path], notes = infer.resolve(merged[path], ours)
+                inferred += [f"{path}, {note}" for note in notes]
     start = {path: target.current(path) for path in merged}
     if merged:
         tree.write(merged, start)
     if gone:
         return Carried(patch.id, outcomes.DECISION, _decide(patch, gone, tree, version))
     if tree.unresolved:
-        return Carried(patch.id, outcomes.CONFLICT, _waits(patch, tree, version))
+        guesses = [f"inferred, look at it: {note}" for note in inferred]
+        waits = _waits(patch, tree, version)
+        return Carried(patch.id, outcomes.CONFLICT, "\n".join([waits, *guesses]))
     if all(content == target.current(path) for path, content in merged.items()):
         shutil.rmtree(tree.home)
         remark = "end the patch: narrow `vllm`, give the reason"
@@ -140,6 +148,11 @@ def _carry(
     file, _ = write_variant(patch, release, text)
     target.write(patch.id, dict.fromkeys(merged, release), made)
     wrote = f"wrote {file.name}; review it, then lock"
+    if inferred:
+        ask(patch, release, inferred)
+        confirm = f"python -m build_hooks refresh {patch.id} --release {release}"
+        listed = "\n".join(f"inferred: {note}" for note in inferred)
+        wrote = f"wrote {file.name}\n{listed}\nLook at it; if it is right, run:\n{confirm}"
     if left:
         told = f"{release} has what it does to {', '.join(left)}: {end_them(left, release)}"
         return Carried(patch.id, outcomes.UPSTREAM, f"{told}; {wrote}" if text else told)

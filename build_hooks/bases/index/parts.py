@@ -69,6 +69,10 @@ class LockedBase:
         """List the files of the lock, and those that were read with it, below a directory."""
         return sorted(path for path in self.files if path.startswith(f"{directory}/"))
 
+    def metadata(self) -> str | None:
+        """Return None: a build needs no metadata, so they are not read."""
+        return None
+
     def licence(self) -> bytes | None:
         """Return the licence of the release."""
         return self.text

@@ -174,7 +174,7 @@ def test_lock_refuses_what_is_not_supported(run: Commands) -> None:
 def test_status_from_the_locks(project: Small, run: Commands) -> None:
     assert run("status")[0].startswith("patch  0.25.0   0.26.0   0.29.0\n")
     assert run("status", "--markdown")[0].startswith("| patch | 0.25.0 |")
-    cells = json.loads(run("status", "--json")[0])
+    cells = json.loads(run("status", "--json")[0])["cells"]
     assert len(cells) == 9
     assert set(cells[0]) == {"patch", "base", "outcome", "remark"}
 
@@ -183,7 +183,9 @@ def test_status_is_1_where_a_build_would_fail(project: Small, run: Commands) -> 
     broken = project.directory("broken", "0.26.0", models="pass\n")
     run("status", "--against", "0.29.0")
     out, _ = run("status", "--json", "--against", "0.29", "--against", str(broken), status=1)
-    assert [(c["base"], c["outcome"]) for c in json.loads(out) if c["patch"] == "sqrt"] == [
+    assert [
+        (c["base"], c["outcome"]) for c in json.loads(out)["cells"] if c["patch"] == "sqrt"
+    ] == [
         ("0.29.0", "applied"),
         ("0.26.0", "conflict"),
     ]
