@@ -1,12 +1,12 @@
 # An official vLLM image with the overlay on top, in one small layer. docs/images.md tells how to
 # use it. As it stands it takes the wheel from dist/ (`ci/build` puts it there) and fetches nothing:
 #
-#   docker build -t vllm-nemo:0.29.0.1 .
+#   docker build -t vllm-nemo:0.33.0.1 .
 #   docker build --build-arg VLLM_RELEASE=0.27.1 -t vllm-nemo:0.27.1.1 .
-#   docker build --build-arg WHEEL=source -t vllm-nemo:0.29.0.1 .    # builds the wheel as well
+#   docker build --build-arg WHEEL=source -t vllm-nemo:0.33.0.1 .    # builds the wheel as well
 
 # The base must be the release that the wheel is for; nothing else gets through the last step.
-ARG VLLM_RELEASE=0.29.0
+ARG VLLM_RELEASE=0.33.0
 ARG OVERLAY_REVISION=1
 ARG BASE_IMAGE=vllm/vllm-openai:v${VLLM_RELEASE}
 # Where the wheel comes from: the stage "dist" or the stage "source".

@@ -176,7 +176,7 @@ def test_status_from_the_locks(project: Small, run: Commands) -> None:
     assert run("status", "--markdown")[0].startswith("| patch | 0.25.0 |")
     cells = json.loads(run("status", "--json")[0])["cells"]
     assert len(cells) == 9
-    assert set(cells[0]) == {"patch", "base", "outcome", "remark"}
+    assert set(cells[0]) == {"patch", "base", "outcome", "remark", "level"}
 
 
 def test_status_is_1_where_a_build_would_fail(project: Small, run: Commands) -> None:
