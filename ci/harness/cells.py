@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from harness import junit
+from harness import environments, junit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,6 +76,17 @@ def judge(
     return Cell(release, name, passed, failed, skipped, hole)
 
 
+def all_skipped(name: str, cases: Iterable[junit.Case]) -> bool:
+    """Tell whether an area has tests, and each of them was skipped.
+
+    Args:
+        name: The area.
+        cases: Tests, of this area and of others.
+    """
+    mine = [case.outcome for case in cases if area(case) == name]
+    return bool(mine) and set(mine) == {junit.SKIPPED}
+
+
 def holes(cells: Iterable[Cell]) -> list[str]:
     """Say what keeps the matrix from being whole, a line each."""
     lines = []
@@ -97,7 +108,13 @@ def table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     areas = list(dict.fromkeys(cell.area for cell in cells))
     found = {(cell.area, cell.release): cell.text() for cell in cells}
     rows = [[name, *(found.get((name, release), "") for release in releases)] for name in areas]
-    return ["stock / overlay", *releases], rows
+    return ["stock / overlay", *map(_named, releases)], rows
+
+
+def _named(release: str) -> str:
+    """Name a release, with its level of proof where that is not a real engine."""
+    level = environments.level(release) if release in environments.RELEASES else "engine"
+    return release if level == "engine" else f"{release} ({level})"
 
 
 def markdown(cells: Sequence[Cell]) -> str:

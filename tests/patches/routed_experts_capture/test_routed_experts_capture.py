@@ -120,14 +120,14 @@ def refused(events):
     return error.startswith("ValueError: ") and "not supported with monolithic MoE kernel" in error
 
 
-def test_wiring_on_the_overlay(vllm_env):
-    got = vllm_env.scenario(WIRING, overlay=True).ok()
+def test_wiring_on_the_overlay(any_env):
+    got = any_env.scenario(WIRING, overlay=True).ok()
     assert got.pop("unbound") == KERNEL
     # Routed once, without counting expert load, and before the kernel may change its input.
     assert got.pop("no kernel") == HOST_ROUTED
     assert got.pop("modular") == [*ROUTER_CAPTURED, ["load"]]  # as on stock
     neither = got.pop("neither")
-    if not reports(vllm_env):
+    if not reports(any_env):
         assert neither == KERNEL  # as on stock; vLLM has no router of this kind
         assert got == {}
         return
@@ -139,7 +139,7 @@ def test_wiring_on_the_overlay(vllm_env):
     # An error, because the ids would be those of an older step.
     *before, error = got.pop("silent anew")
     assert before == KERNEL_CAPTURED
-    if keeps_binding(vllm_env):  # as on stock
+    if keeps_binding(any_env):  # as on stock
         assert refused([error])
     else:
         assert error.startswith("RuntimeError: vllm-nemo (patch routed-experts-capture): ")
@@ -147,16 +147,16 @@ def test_wiring_on_the_overlay(vllm_env):
     assert got == {}
 
 
-def test_wiring_on_stock(vllm_env):
-    got = vllm_env.scenario(WIRING, overlay=False).ok()
+def test_wiring_on_stock(any_env):
+    got = any_env.scenario(WIRING, overlay=False).ok()
     assert got["modular"] == [*ROUTER_CAPTURED, ["load"]]
-    if not reports(vllm_env):
+    if not reports(any_env):
         assert got["no kernel"] == KERNEL  # nothing is captured
         return
     assert refused(got["no kernel"])
     assert refused(got["silent kernel"])
     assert got["reporting kernel"] == KERNEL_CAPTURED
-    if keeps_binding(vllm_env):
+    if keeps_binding(any_env):
         assert got["made anew"] == ANEW_CAPTURED
         *before, error = got["silent anew"]
         assert before == KERNEL_CAPTURED
