@@ -25,12 +25,14 @@ class Installed:
     """A vLLM on disk and the distributions that say they own it.
 
     Attributes:
+        directory: The directory of the ``vllm`` package.
         version: Its version, None if nothing tells.
         owners: Name and version of each distribution whose files are there.
         distributions: The same distributions, with their metadata.
     """
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.version = _version_in(directory)
         owning = list(_owning(directory))
         self.owners = [(name, version) for name, version, _ in owning]
