@@ -111,9 +111,22 @@ def test_what_the_doctor_says_to_do_in_such_an_image_helps(
     assert f'{python} -m pip install --no-deps "vllm-nemo=={installed.OVERLAY_VERSION}"' in detail
     prefixes.install(own, installed.wheel())
     assert _types("vllm", **path) == f"{own.root} {SERVED}"
-    # Still another Python than the one that was asked, which the other one's doctor is not.
+    # Not what the environment's doctor has looked at: it has an overlay of its own.
     assert _doctor(environment, **path)[1] == "fail"
     assert _doctor(environment, "--python", own.python, **_path(own))[:2] == (0, "ok")
+
+
+def test_the_layout_that_the_page_of_images_shows_is_right(tmp_path: Path, vllm: Path) -> None:
+    own = prefixes.python(tmp_path / "usr")
+    prefixes.install(own, *vllm.glob("*.whl"))
+    environment = prefixes.on_top(own, tmp_path / "venv")
+    path = _path(environment, own)
+    assert _types("vllm", **path) == f"{own.root} {SERVED}"
+    assert _types("python -m vllm.cli", **path) == f"{environment.root} {SERVED}"
+    hostile.prints(["vllm-nemo", "doctor"], env=path)
+    status, state, detail = _doctor(environment, **path)
+    assert (status, state) == (0, "warn")
+    assert "loads the same vLLM and the same overlay" in detail
 
 
 def test_an_environment_that_is_not_activated_names_its_own_command(
@@ -334,6 +347,18 @@ def test_what_cannot_be_told_is_said(whole: installed.Interpreter, content: str,
     assert (status, state) == ((0, "warn") if starts else (1, "fail"))
     assert part in detail
     assert str(script) in detail
+
+
+def test_a_zip_file_decides_for_itself(tmp_path: Path, whole: installed.Interpreter) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "__main__.py").write_text("print('its own vLLM')\n")
+    script = whole.root / "bin" / "vllm"
+    whole.prints("-m", "zipapp", program, "-p", whole.python, "-o", script)
+    assert _types("vllm", **_path(whole)) == "its own vLLM"
+    status, state, detail = _doctor(whole, **_path(whole))
+    assert (status, state) == (0, "warn")
+    assert "is a zip file" in detail
 
 
 def test_a_ray_without_vllm_is_only_a_warning(tmp_path: Path, whole: installed.Interpreter) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +81,8 @@ def read(file: Path) -> Script:
         return Script(file, problem=f"cannot be read: {error.strerror}")
     if not head.startswith("#!"):
         return Script(file, problem="is no script")
+    if zipfile.is_zipfile(file):
+        return Script(file, problem="is a zip file, as PEX makes them")
     lines = head[2:].splitlines() or [""]
     program, _, argument = lines[0].strip().replace("\t", " ").partition(" ")
     argument = argument.strip()

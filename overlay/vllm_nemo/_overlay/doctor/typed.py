@@ -106,30 +106,32 @@ def _fault(name: str, script: Script, report: Report) -> _Fault | None:
         return _Fault(FAIL, ("does not start", "do not start"), f"{python}: {answer}.")
     # With -S, a Python does not say that it is the one of a virtual environment.
     plain = _ask(script.command[:1], script.directory) if script.command[1:] else answer
-    if isinstance(plain, others.Answer) and plain.here:
-        return _here(script, answer, report)
-    state = WARN if name in _STARTERS and answer.vllm is None else FAIL
+    here = isinstance(plain, others.Answer) and plain.here
+    same = _loads_the_same(answer, report)
+    if here and same:
+        return None
+    if here:
+        options = " ".join(script.command[1:])
+        with_ = f" with {options}" if options else ""
+        what = (f"starts this Python{with_}", f"start this Python{with_}")
+        return _Fault(FAIL, what, f"{python} loads {others.loads(answer)}.")
+    what = ("runs another Python than this one", "run another Python than this one")
+    if same:
+        return _Fault(WARN, what, f"{python} loads the same vLLM and the same overlay.")
+    harmless = name in _STARTERS and answer.vllm is None
     return _Fault(
-        state,
-        ("runs another Python than this one", "run another Python than this one"),
+        WARN if harmless else FAIL,
+        what,
         f"{python} loads {others.loads(answer)}.",
         _install(script, answer, report),
     )
 
 
-def _here(script: Script, answer: Answer, report: Report) -> _Fault | None:
-    """Tell whether a script of this environment loads what was looked at."""
-    wanted = (str(PACKAGE), None if report.directory is None else str(report.directory))
+def _loads_the_same(answer: Answer, report: Report) -> bool:
+    """Tell whether an interpreter loads the files that the doctor has looked at."""
+    looked_at = (str(PACKAGE), None if report.directory is None else str(report.directory))
     found = (answer.overlay, answer.vllm)
-    if answer.active and [_real(path) for path in found] == [_real(path) for path in wanted]:
-        return None
-    options = " ".join(script.command[1:])
-    with_ = f" with {options}" if options else ""
-    return _Fault(
-        FAIL,
-        (f"starts this Python{with_}", f"start this Python{with_}"),
-        f"{' '.join(script.command)} loads {others.loads(answer)}.",
-    )
+    return answer.active and list(map(_real, found)) == list(map(_real, looked_at))
 
 
 def _real(path: str | None) -> str | None:
