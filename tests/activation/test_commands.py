@@ -97,7 +97,9 @@ LONG = {"VLLM_PLUGINS": ",".join(f"plugin{number}" for number in range(40)) + "x
 
 
 @pytest.mark.parametrize("command", ["doctor", "patches", "verify"])
-@pytest.mark.parametrize(("columns", "width"), [({}, 100), ({"COLUMNS": "60"}, 60)])
+@pytest.mark.parametrize(
+    ("columns", "width"), [({}, 100), ({"COLUMNS": "60"}, 60), ({"COLUMNS": "40"}, 40)]
+)
 def test_no_line_is_longer_than_the_output_is_wide(
     shared: installed.Interpreter, command: str, columns: dict[str, str], width: int
 ) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 from harness import engine
 
+from build_hooks.outputs import report
 from tests.support import outputs, source
+from tests.support.project import content
+
+if TYPE_CHECKING:
+    from build_hooks.assembly.assemble import Overlay
 
 COMMANDS = ["status", "status --json", "show radio-layerscale 0.29.0", "lint", "--help"]
 
@@ -55,3 +61,20 @@ def test_a_wrong_argument_is_not_blamed_on_a_variable() -> None:
     # Where it is the variable, that is said.
     status, text = _run("build", NRL_VLLM_BASE="foo")
     assert (status, text.startswith(f"error: NRL_VLLM_BASE: {wanted}")) == (1, True)
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_what_a_build_tells_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, made: Overlay, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = report.render(content(made, "0.29.0.1+unlocked." + "abcdefgh" * 4))
+    assert 0.7 * width < max(len(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_the_table_of_releases_fits_the_terminal(width: int) -> None:
+    command = [sys.executable, "-m", "build_hooks", "status"]
+    env = engine.variables(COLUMNS=str(width))
+    text = subprocess.check_output(command, env=env, cwd=source.ROOT, text=True)
+    assert 0.7 * width < max(len(line) for line in text.splitlines()) <= width
