@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,15 @@ class Installed:
         """The release that it is or derives from, None where the version names none."""
         return release_of(self.version or "")
 
+    @property
+    def hides(self) -> Path | None:
+        """The directory of another vLLM, later on ``sys.path``; None if there is none."""
+        found = list(copies("vllm"))
+        places = [os.path.realpath(directory) for directory in found]
+        here = os.path.realpath(self.directory)
+        later = found[places.index(here) + 1 :] if here in places else []
+        return later[0] if later else None
+
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
         """Return the two commands of which either makes vLLM and the overlay match.
 
@@ -72,6 +82,27 @@ class Installed:
             f'pip install "{distribution}=={version}"',
             f'pip install "vllm-nemo=={release}.*"',
         )
+
+
+def copies(name: str) -> Iterator[Path]:
+    """Find each copy of a package on ``sys.path``.
+
+    Args:
+        name: The package.
+
+    Yields:
+        Its directories, in the order in which an import looks for them.
+    """
+    seen = set()
+    for entry in sys.path:
+        package = Path(entry or os.curdir, name)
+        # Asked first: it never raises, also where the current directory is gone.
+        if not os.path.isfile(package / "__init__.py"):  # noqa: PTH113
+            continue
+        real = os.path.realpath(package)
+        if real not in seen:
+            seen.add(real)
+            yield package.absolute()
 
 
 def release_of(version: str) -> str | None:
