@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vllm_nemo._overlay.doctor.report import FAIL, Check, Report
@@ -20,7 +21,6 @@ from vllm_nemo._overlay.installed import Installed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # Seconds for an answer: interpreters on network file systems start slowly.
 TIMEOUT = 60.0
@@ -84,13 +84,11 @@ class Answer:
         what counts is the environment, and the build of Python that reads it.
         """
         kind = f"{sys.implementation.cache_tag} {sys.abiflags}"
-        return self.kind == kind and _real(self.prefix) == _real(sys.prefix)
+        return self.kind == kind and os.path.realpath(self.prefix) == os.path.realpath(sys.prefix)
 
     @property
     def installed(self) -> Installed | None:
         """The vLLM that it would load, None if there is none."""
-        from pathlib import Path
-
         return None if self.vllm is None else Installed(Path(self.vllm))
 
 
@@ -190,7 +188,3 @@ def loads(answer: Answer) -> str:
     if answer.overlay is not None:
         return f"stock {vllm}: the overlay at {answer.overlay} is not active there"
     return f"stock {vllm}, without an overlay"
-
-
-def _real(path: str | Path) -> str:
-    return os.path.realpath(path)
