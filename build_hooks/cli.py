@@ -22,7 +22,7 @@ from build_hooks.bases import cache, choice
 from build_hooks.bases.index import published
 from build_hooks.bases.wheel import from_wheel
 from build_hooks.diffs.reader import parse
-from build_hooks.errors import BaseError, BuildError, LockError, refusal
+from build_hooks.errors import BaseError, BuildError, LockError
 from build_hooks.files import sha256
 from build_hooks.outputs.record import verify
 from build_hooks.outputs.record import write as write_lock
@@ -31,7 +31,7 @@ from build_hooks.queues import lock
 from build_hooks.queues.stack import stack
 from build_hooks.releases import final, spell
 from build_hooks.review import worklist
-from build_hooks.shared import outcomes, tables
+from build_hooks.shared import outcomes, streams, tables
 from build_hooks.upkeep import lint, pages, reviews, status
 from build_hooks.upkeep.port import port
 from build_hooks.upkeep.refresh import refresh, write_variant
@@ -55,21 +55,28 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
     Returns:
         The exit status.
     """
-    options = _parser().parse_args(arguments)
+    return streams.run(lambda: _run(arguments, project), "error")
+
+
+def _run(arguments: Sequence[str] | None, project: Project | None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     options.project = Project.here() if project is None else project
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"error: {refusal(error)}", file=sys.stderr)
     return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m build_hooks", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     def add(name: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__)

@@ -1,4 +1,4 @@
-"""What the build shares with the wheel: the table writer, and the words for outcomes.
+"""What the build shares with the wheel: the writer of tables, words, what becomes of output.
 
 They are loaded from the wheel's sources by their path. ``import vllm_nemo`` would activate an
 overlay in the process that builds, and could find another one that is installed there.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vllm_nemo._overlay import outcomes, tables
+    from vllm_nemo._overlay import outcomes, streams, tables
 else:
 
     def _load(name: str) -> ModuleType:
@@ -25,6 +25,6 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    outcomes, tables = _load("outcomes"), _load("tables")
+    outcomes, streams, tables = _load("outcomes"), _load("streams"), _load("tables")
 
-__all__ = ["outcomes", "tables"]
+__all__ = ["outcomes", "streams", "tables"]

@@ -32,7 +32,7 @@ def render(content: Content) -> str:
     title = f"vllm-nemo {version} for vLLM {base.version} ({base.origin}{mark})"
     rows = [_row(outcome) for outcome in content.overlay.outcomes]
     shown = tables.render(("patch", "outcome", "files"), rows)
-    return f"{title}{on_top}\n\n{shown}\n"
+    return f"{tables.fold(title + on_top)}\n\n{shown}\n"
 
 
 def _row(outcome: Outcome) -> tables.Row:

@@ -306,9 +306,11 @@ class Interpreter:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the interpreter with nothing inherited that could change what it does."""
+        # The doctor looks at the commands on PATH, which may be those of another vLLM.
+        path = {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin"}
         return subprocess.run(
             [self.python, *arguments],
-            env=engine.variables(**(env or {})),
+            env=engine.variables(**(path | dict(env or {}))),
             cwd=cwd or self.root,
             stdin=subprocess.DEVNULL,
             capture_output=True,

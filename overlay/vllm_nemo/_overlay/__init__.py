@@ -2,7 +2,7 @@
 
 Each module imports only modules before it in this list::
 
-    errors, switches, outcomes, tables, files
+    errors, switches, outcomes, tables, streams, files
     manifest    what the overlay holds
     installed   the vLLM that is installed: version, owners, repair
     stock       its files, held against the manifest

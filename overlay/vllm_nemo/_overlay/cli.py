@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
+from vllm_nemo._overlay import streams
 from vllm_nemo._overlay.commands import diff, doctor, patches, verify
 from vllm_nemo._overlay.commands.output import FAILS, HOLDS, USAGE, overlay_name, print_json
 from vllm_nemo._overlay.errors import OverlayError
@@ -36,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    return streams.run(lambda: _run(arguments), "vllm-nemo")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.run is None:
@@ -43,16 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
     except OverlayError as error:
         if options.json:
             print_json({"error": str(error)})
         else:
             print(f"vllm-nemo: {error}", file=sys.stderr)
-        return FAILS
-    except BrokenPipeError:
-        # The reader has seen enough. Keep the interpreter from complaining when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILS
     return status
 

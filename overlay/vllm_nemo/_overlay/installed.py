@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ class Installed:
     """A vLLM on disk and the distributions that say they own it.
 
     Attributes:
+        directory: The directory of the ``vllm`` package.
         version: Its version, None if nothing tells.
         owners: Name and version of each distribution whose files are there.
         distributions: The same distributions, with their metadata.
@@ -34,6 +36,7 @@ class Installed:
     """
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.version = _version_in(directory)
         owning = list(_owning(directory))
         self.owners = [(name, version) for name, version, _ in owning]
@@ -52,6 +55,15 @@ class Installed:
     def release(self) -> str | None:
         """The release that it is or derives from, None where the version names none."""
         return release_of(self.version or "")
+
+    @property
+    def hides(self) -> Path | None:
+        """The directory of another vLLM, later on ``sys.path``; None if there is none."""
+        found = list(copies("vllm"))
+        places = [os.path.realpath(directory) for directory in found]
+        here = os.path.realpath(self.directory)
+        later = found[places.index(here) + 1 :] if here in places else []
+        return later[0] if later else None
 
     def repairs(self, manifest: Manifest) -> tuple[str, str]:
         """Return the two commands of which either makes vLLM and the overlay match.
@@ -78,6 +90,27 @@ class Installed:
             f'pip install "{distribution}=={version}"',
             f'pip install "vllm-nemo=={release}.*"',
         )
+
+
+def copies(name: str) -> Iterator[Path]:
+    """Find each copy of a package on ``sys.path``.
+
+    Args:
+        name: The package.
+
+    Yields:
+        Its directories, in the order in which an import looks for them.
+    """
+    seen = set()
+    for entry in sys.path:
+        package = Path(entry or os.curdir, name)
+        # Asked first: it never raises, also where the current directory is gone.
+        if not os.path.isfile(package / "__init__.py"):  # noqa: PTH113
+            continue
+        real = os.path.realpath(package)
+        if real not in seen:
+            seen.add(real)
+            yield package.absolute()
 
 
 def release_of(version: str) -> str | None:

@@ -159,10 +159,19 @@ def mismatch(manifest: Manifest, directory: Path, wrong: Mapping[str, str]) -> O
     # Imported here, because only an error needs it, and unlocked, because a finder may be asking.
     module = import_unlocked("vllm_nemo._overlay.installed")
     found: Installed = module.Installed(directory)
+    hidden, shadow = found.hides, ""
+    if hidden is not None:
+        # Its removal is the remedy: an installation would leave it where it is.
+        shadow = (
+            f"The vLLM at {directory} hides the one at {hidden}, because {directory.parent} is "
+            "before it on sys.path: by PYTHONPATH, the current directory, a .pth file or a user's "
+            "site directory. Take it away from there, or make the two match.\n"
+        )
     return OverlayError(
         f"vllm-nemo {manifest.overlay} was built for {base.distribution} {base.version}, and "
         f"{found} at {directory} does not match it:\n"
         + "".join(f"  {state}: {path}\n" for path, state in wrong.items())
+        + shadow
         + "Install the vLLM that this overlay is for, or the overlay for this vLLM:\n"
         + "".join(f"  {command}\n" for command in found.repairs(manifest))
         + f"{OVERLAY}=off runs stock vLLM, without any patch."

@@ -95,6 +95,18 @@ def terminal_width() -> int:
     return columns if columns > 0 else PLAIN_WIDTH
 
 
+def fold(text: str) -> str:
+    """Break a text that stands beside a table into lines that fit the terminal.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The text, without a line end after its last line.
+    """
+    return "\n".join(wrap(text, terminal_width()))
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Break a text into lines, at blanks where it has some.
 

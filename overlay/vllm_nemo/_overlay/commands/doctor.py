@@ -22,7 +22,13 @@ _TIMEOUT = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to its parser."""
-    parser.add_argument(
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument(
+        "--python",
+        metavar="PATH",
+        help="ask another interpreter instead: its path, or its name on PATH",
+    )
+    whom.add_argument(
         "--ray",
         nargs="?",
         const="auto",
@@ -45,25 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask this interpreter, or with ``--ray`` every node of a cluster.
+    """Ask this interpreter, with ``--python`` another one, or with ``--ray`` all of a cluster.
 
     Returns:
         The exit status.
 
     Raises:
-        OverlayError: if there is no Ray, or no cluster to join.
+        OverlayError: if there is no such interpreter, no Ray, or no cluster to join.
     """
     if options.ray is None:
         if options.timeout is not None or options.py_executable is not None:
             options.parser.error("--timeout and --py-executable go with --ray")
-        from vllm_nemo._overlay.doctor.examine import examine
-
-        report = examine()
-        if options.json:
-            print_json(report.as_json())
-        else:
-            print(report_as_text(report))
-        return status_of(report.holds)
+        return _one(options)
     from vllm_nemo._overlay.doctor import ray_nodes
 
     timeout = _TIMEOUT if options.timeout is None else options.timeout
@@ -73,6 +72,30 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(cluster_as_text(cluster))
     return status_of(cluster.holds)
+
+
+def _one(options: argparse.Namespace) -> int:
+    """Ask one interpreter: this one, or that of ``--python``."""
+    if options.python is None:
+        from vllm_nemo._overlay.doctor.examine import examine
+        from vllm_nemo._overlay.doctor.typed import commands
+
+        report = examine()
+        if report.manifest is not None:
+            # Not a part of `examine`: nobody types the commands of Ray's workers.
+            report.checks.append(commands(report))
+    else:
+        from vllm_nemo._overlay.doctor import others
+
+        answer = others.examine(options.python, ["--json"] if options.json else [])
+        if isinstance(answer, int):
+            return answer
+        report = answer
+    if options.json:
+        print_json(report.as_json())
+    else:
+        print(report_as_text(report))
+    return status_of(report.holds)
 
 
 def _seconds(text: str) -> float:

@@ -9,7 +9,7 @@ from vllm_nemo._overlay import api
 from vllm_nemo._overlay.commands.output import HOLDS, overlay_name, print_json, print_table
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import load_manifest
-from vllm_nemo._overlay.tables import Row
+from vllm_nemo._overlay.tables import Row, fold
 
 if TYPE_CHECKING:
     import argparse
@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
             }
         )
         return HOLDS
-    print(overlay_name(manifest))
+    print(fold(overlay_name(manifest)))
     for queue in manifest.queues:
-        print(f"queue {queue}")
+        print(fold(f"queue {queue}"))
     if directory is None:
         print("vLLM is not installed for this interpreter.")
     print()

@@ -9,7 +9,7 @@ from vllm_nemo._overlay.commands.output import print_json, print_table, status_o
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import load_manifest
 from vllm_nemo._overlay.stock import mismatch
-from vllm_nemo._overlay.tables import Row
+from vllm_nemo._overlay.tables import Row, fold
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +88,7 @@ def _show(manifest: Manifest, states: Sequence[ModuleState], problem: str) -> No
     if not problem and not changed:
         added = f", {len(manifest.data)} of data," if manifest.data else ""
         modules = f"{len(manifest.modules)} modules{added}"
-        print(f"All {modules} and their stock files are as they were built.")
+        print(fold(f"All {modules} and their stock files are as they were built."))
 
 
 def _row(state: ModuleState) -> Row:

@@ -20,6 +20,7 @@ from vllm_nemo._overlay import files
 from vllm_nemo._overlay.doctor.report import FAIL, OK, WARN, Check
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.finder import half_patched, is_switched_on, stray_modules
+from vllm_nemo._overlay.installed import copies
 from vllm_nemo._overlay.manifest import PACKAGE
 from vllm_nemo._overlay.stock import stock_file
 from vllm_nemo._overlay.switches import OVERLAY, PLUGINS
@@ -244,13 +245,13 @@ def guard(manifest: Manifest) -> Check:
 def risks() -> Iterator[Check]:
     """Warn of what could make another process find another vLLM or overlay, or none."""
     for name in ("vllm", "vllm_nemo"):
-        copies = list(_copies(name))
-        if len(copies) > 1:
+        found = list(copies(name))
+        if len(found) > 1:
             yield Check(
                 "copies",
                 WARN,
                 f"{name} is on sys.path more than once, and the order decides: "
-                + ", ".join(map(str, copies)),
+                + ", ".join(map(str, found)),
             )
     user = site.getusersitepackages()
     if os.path.realpath(_PARENT) == os.path.realpath(user):
@@ -260,13 +261,3 @@ def risks() -> Iterator[Check]:
             f"vllm-nemo is in the user's site directory {user}: `python -s`, `python -I` and other "
             "users do not see it",
         )
-
-
-def _copies(name: str) -> Iterator[Path]:
-    seen = set()
-    for entry in sys.path:
-        package = Path(entry or Path.cwd(), name)
-        real = os.path.realpath(package)
-        if real not in seen and (package / "__init__.py").is_file():
-            seen.add(real)
-            yield package

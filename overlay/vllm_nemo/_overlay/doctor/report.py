@@ -61,6 +61,7 @@ class Report:
         installed: The vLLM in it.
         active: Whether this interpreter serves the overlay's modules: the overlay is not switched
             off, its finder is there, and vLLM is the one that it was built for.
+        python: The path of the interpreter.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Report:
     directory: Path | None = None
     installed: Installed | None = None
     active: bool = False
+    python: str = sys.executable
 
     @property
     def holds(self) -> bool:
@@ -81,7 +83,7 @@ class Report:
         return {
             "holds": self.holds,
             "active": self.active,
-            "python": sys.executable,
+            "python": self.python,
             "overlay": manifest and manifest.overlay,
             "manifest": manifest and _sha256(manifest.directory / "manifest.json"),
             "base": manifest
