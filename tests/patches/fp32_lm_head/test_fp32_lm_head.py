@@ -74,6 +74,7 @@ def cache_follows(vllm_env: Environment) -> bool:
     return vllm_env.at_least("0.28.0")
 
 
+@pytest.mark.sources
 def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
     cases = heads(vllm_env, overlay=False, on=True)["cases"]
     for name in OURS:
@@ -90,6 +91,7 @@ def test_stock_vllm_does_not_know_the_variable(vllm_env: Environment) -> None:
         assert left_out["dtype"] == native["dtype"]
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("name", OURS)
 def test_the_head_is_exact(vllm_env: Environment, name: str) -> None:
     result = heads(vllm_env, overlay=True, on=True)["cases"][name]

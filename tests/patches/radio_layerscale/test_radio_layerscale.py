@@ -24,6 +24,7 @@ CASES = (
 LAYERWISE = ("legacy", "legacy, again, reversed", "folded", "only ls1", "then ls2")
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("case", CASES)
 def test_scales_are_loaded_or_filled(vllm_env, case):
     judged = scenarios.tower(vllm_env, overlay=True)["scales"][case]
@@ -32,6 +33,7 @@ def test_scales_are_loaded_or_filled(vllm_env, case):
     assert judged["warnings"] == []
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("case", CASES)
 def test_stock_multiplies_residuals_by_noise(vllm_env, case):
     judged = scenarios.tower(vllm_env, overlay=False)["scales"][case]
@@ -39,6 +41,7 @@ def test_stock_multiplies_residuals_by_noise(vllm_env, case):
     assert scenarios.least_difference(judged["features"]) > scenarios.WRONG
 
 
+@pytest.mark.sources
 def test_an_empty_batch_fills_and_tells_of_nothing_loaded(vllm_env):
     overlay = scenarios.tower(vllm_env, overlay=True)["scales"]["nothing offered"]
     assert overlay == {"loaded": [], "values": [1.0, 1.0]}
@@ -48,6 +51,7 @@ def test_an_empty_batch_fills_and_tells_of_nothing_loaded(vllm_env):
     assert -1e-3 <= low < high <= 1e-3  # what a dummy start draws from
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("case", LAYERWISE)
 def test_scales_survive_the_engines_own_refit(vllm_env, case):
     judged = scenarios.tower(vllm_env, overlay=True)["layerwise"][case]
@@ -55,6 +59,7 @@ def test_scales_survive_the_engines_own_refit(vllm_env, case):
     assert scenarios.same(judged), judged["features"]
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("case", LAYERWISE)
 def test_stock_loses_scales_in_its_own_refit(vllm_env, case):
     judged = scenarios.tower(vllm_env, overlay=False)["layerwise"][case]

@@ -10,6 +10,7 @@ from tests.support.radio import scenarios
 STOCK = {"legacy": 28, "remote": 0, "transformers": 0, "hybrid": 24}
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("dtype", scenarios.DTYPES)
 @pytest.mark.parametrize("fmt", scenarios.FORMATS)
 def test_the_tower_is_transformers_in_every_format(vllm_env, fmt, dtype):
@@ -21,6 +22,7 @@ def test_the_tower_is_transformers_in_every_format(vllm_env, fmt, dtype):
     assert judged["warnings"] == []
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("dtype", scenarios.DTYPES)
 @pytest.mark.parametrize("fmt", scenarios.FORMATS)
 def test_stock_drops_what_it_does_not_know(vllm_env, fmt, dtype):
@@ -29,6 +31,7 @@ def test_stock_drops_what_it_does_not_know(vllm_env, fmt, dtype):
     assert scenarios.least_difference(judged["features"]) > scenarios.WRONG
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("fmt", scenarios.FORMATS)
 @pytest.mark.parametrize("again", ["", ", again, reversed"])
 def test_the_engines_own_refit_takes_every_format(vllm_env, fmt, again):
@@ -42,6 +45,7 @@ def test_the_engines_own_refit_takes_every_format(vllm_env, fmt, again):
 MIXED = ("after direct calls", "before direct calls", "direct calls after a partial one")
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("case", MIXED)
 def test_both_ways_of_refitting_follow_each_other(vllm_env, case):
     judged = scenarios.tower(vllm_env, overlay=True)["layerwise"][case]
