@@ -46,7 +46,7 @@ _HOME = {
 
 
 class OverlayFinder:
-    """The overlay's entry in ``sys.meta_path``: it answers for ``vllm`` and nothing else."""
+    """The overlay's entry in ``sys.meta_path``: it answers for ``vllm`` and its own machinery."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class OverlayFinder:
         path: "Sequence[str] | None" = None,
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
-        """Find the spec of a patched module.
+        """Find the spec of a patched module, or of one that serves them.
 
         Args:
             fullname: The module's name, with its packages.
@@ -67,13 +67,43 @@ class OverlayFinder:
             The spec, with the served file as its origin; None to leave the name to other finders.
 
         Raises:
-            OverlayError: if the overlay and the vLLM that is installed do not match.
+            OverlayError: if the overlay and the vLLM that is installed do not match, or a file of
+                the overlay is gone.
         """
         if fullname != "vllm" and not fullname.startswith("vllm."):
+            if fullname.startswith("vllm_nemo._overlay."):
+                return _find_own(fullname, path)
             return None
         finder = import_unlocked("vllm_nemo._overlay.finder")
         spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
         return spec
+
+
+def _find_own(fullname: str, path: "Sequence[str] | None") -> "ModuleSpec":
+    """Find a module of the machinery as Python does, and say what is the matter if it is gone.
+
+    An ImportError would be taken for a vLLM that is not installed.
+    """
+    for finder in sys.meta_path:
+        if getattr(finder, "__module__", None) != __name__ and hasattr(finder, "find_spec"):
+            spec = finder.find_spec(fullname, path)
+            if spec is not None:
+                return spec
+    import os
+
+    package = os.path.dirname(__file__)  # noqa: PTH120 (pathlib may not be loaded)
+    version = ""
+    for name in os.listdir(os.path.dirname(package)):  # noqa: PTH120, PTH208
+        if name.startswith("vllm_nemo-") and name.endswith(".dist-info"):
+            version = f"=={name[len('vllm_nemo-') : -len('.dist-info')]}"
+    kind: type[Exception] = RuntimeError
+    if not fullname.endswith(".errors"):
+        kind = import_unlocked("vllm_nemo._overlay.errors").OverlayError
+    raise kind(
+        f"A file of vllm-nemo is missing or cannot be read: "
+        f"{os.path.dirname(package)}/{fullname.replace('.', '/')}.py\n"  # noqa: PTH120
+        f'Reinstall the overlay: pip install --force-reinstall --no-deps "vllm-nemo{version}"'
+    )
 
 
 def activate() -> None:

@@ -4,6 +4,8 @@ Each module imports only modules before it in this list::
 
     errors, switches, outcomes, tables, files
     manifest    what the overlay holds
+    bytecode    whether Python would take bytecode of another source
+    whole       the overlay's own files, held against the manifest
     installed   the vLLM that is installed: version, owners, repair
     stock       its files, held against the manifest
     loader      loads a served file in place of a stock one

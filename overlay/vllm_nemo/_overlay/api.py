@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import vllm_nemo
-from vllm_nemo._overlay import finder, outcomes
+from vllm_nemo._overlay import finder, outcomes, whole
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import Patch, Upstream, load_manifest
 from vllm_nemo._overlay.stock import directory_of, stock_spec
@@ -73,8 +73,8 @@ def check_process() -> None:
 
     Raises:
         OverlayError: if a patched module was loaded from elsewhere, the overlay is not active in
-            this process, vLLM is not installed, or it is not the one that the overlay was built
-            for.
+            this process, a file of it is not as it was built, vLLM is not installed, or it is not
+            the one that the overlay was built for.
     """
     manifest = load_manifest()
     strays = finder.stray_modules(manifest)
@@ -85,6 +85,7 @@ def check_process() -> None:
             f"vllm-nemo {manifest.overlay} is not active in this process: something has removed "
             "its finder from sys.meta_path. Call vllm_nemo.activate() before vLLM is imported."
         )
+    whole.check(manifest)
     directory = vllm_directory()
     if directory is None:
         raise OverlayError(

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_nemo._overlay import files
+from vllm_nemo._overlay import files, whole
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.loader import make_loader
 from vllm_nemo._overlay.manifest import load_manifest
@@ -82,6 +82,7 @@ def find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleS
         stock = stock_spec(fullname, path, target)
         if stock is None:
             return None
+        whole.check_content(manifest)
         check_base(manifest, directory_of(stock))
     else:
         if _checked is None:
