@@ -12,9 +12,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vllm_nemo._overlay import loaded
+from vllm_nemo._overlay.manifest import load_manifest
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.readers import FileReader
+    from types import ModuleType
 
     from _typeshed import ReadableBuffer
 
@@ -74,6 +78,16 @@ class _Served(SourceFileLoader):
         if self._vllm_nemo_stock is None:
             raise AttributeError(f"vLLM has no {self.name}")
         return self._vllm_nemo_stock.path
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, unless something else has loaded a patched one, before or meanwhile.
+
+        Raises:
+            OverlayError: if so.
+        """
+        loaded.check(load_manifest())
+        super().exec_module(module)
+        loaded.check(load_manifest())
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         """Return the size and, in place of the time of change, a number made from the content.

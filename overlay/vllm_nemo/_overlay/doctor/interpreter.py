@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING
 import vllm_nemo
 from vllm_nemo._overlay.doctor.report import FAIL, OK, WARN, Check
 from vllm_nemo._overlay.errors import OverlayError
-from vllm_nemo._overlay.finder import half_patched, is_switched_on, stray_modules
+from vllm_nemo._overlay.finder import is_switched_on
+from vllm_nemo._overlay.loaded import half_patched, stray_modules
 from vllm_nemo._overlay.manifest import PACKAGE
+from vllm_nemo._overlay.refusal import Refusal
 from vllm_nemo._overlay.stock import stock_file
 from vllm_nemo._overlay.switches import OVERLAY, PLUGINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from importlib.machinery import ModuleSpec
 
     from vllm_nemo._overlay.manifest import Manifest, Module
 
@@ -181,10 +184,10 @@ def imports(manifest: Manifest, directory: Path) -> Check:
     """
     wrong = []
     for name, module in manifest.modules.items():
-        try:
-            origin, finder = _resolve(manifest, module, directory)
-        except OverlayError as error:
-            return Check("imports", FAIL, str(error))
+        spec, finder = _resolve(manifest, module, directory)
+        if spec is not None and isinstance(spec.loader, Refusal):
+            return Check("imports", FAIL, spec.loader.reason)
+        origin = None if spec is None else spec.origin
         if origin != str(manifest.served_file(module)):
             wrong.append(f"{name} would come from {origin} (found by {finder})")
     if wrong:
@@ -192,8 +195,8 @@ def imports(manifest: Manifest, directory: Path) -> Check:
     return Check("imports", OK, f"{len(manifest.modules)} modules would be the overlay's")
 
 
-def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[str | None, str]:
-    """Return where a module would be loaded from, and the name of the finder that says so."""
+def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[ModuleSpec | None, str]:
+    """Return the spec that a module would have, and the name of the finder that says so."""
     parent_name = module.name.rpartition(".")[0]
     parent = manifest.modules.get(parent_name)
     path = None
@@ -206,7 +209,7 @@ def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[str |
         find_spec = getattr(finder, "find_spec", None)
         spec = find_spec(module.name, path, None) if find_spec else None
         if spec is not None:
-            return spec.origin, _name(finder)
+            return spec, _name(finder)
     return None, "no finder"
 
 
