@@ -125,6 +125,19 @@ def is_active() -> bool:
     return any(getattr(finder, "__module__", None) == __name__ for finder in sys.meta_path)
 
 
+def check_loaded() -> None:
+    """Raise if somebody else has loaded a module that the overlay serves.
+
+    For the logic of patches that runs once a model is built: no import need come after that.
+
+    Raises:
+        OverlayError: naming the modules.
+    """
+    finder = sys.modules.get("vllm_nemo._overlay.finder")
+    if finder is not None:
+        finder.check_loaded()
+
+
 def import_unlocked(name: str) -> "ModuleType":
     """Import a module of this package from within ``find_spec``, without a deadlock.
 

@@ -6,12 +6,10 @@ And programs that only ask whether vLLM is there, which are told and not ended.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.support import installed
+from tests.support import installed
 
 # As typeguard and jaxtyping do it: a finder in front that asks the path finder, and puts a loader
 # of its own into the answer.
@@ -197,6 +195,30 @@ def test_pytest_rewrites_what_it_takes_for_tests(
     assert process.returncode == 1
     assert "vllm.models from" in process.stdout
     assert "OverlayError" in process.stdout
+
+
+def test_a_hook_over_all_of_vllm_is_seen_when_a_model_has_been_built(tmp_path: Path) -> None:
+    """Every import is the hook's, and the guard has passed: a patch's logic is what is left."""
+    environment = installed.make(tmp_path / "env")
+    installed.write_vllm(environment.site_packages)
+    # By hand, because the wheel of the stand-in has no logic of the project's own patches.
+    installed.write_overlay(environment.site_packages, served=dict(installed.SERVED))
+    hooked = Hooked(environment, tmp_path)
+    code = """\
+import types
+from vllm_nemo.patches import fp32_lm_head
+config = types.SimpleNamespace(model_config=None)
+import vllm.engine
+hook.check()
+fp32_lm_head.check(None, config, None, "")
+hook.install("vllm.models", "vllm.plain")
+import vllm.models, vllm.plain
+print("loaded")
+fp32_lm_head.check(None, config, None, "")
+"""
+    printed, error = hooked.fails(code)
+    assert printed == "loaded"
+    assert MODELS in error
 
 
 # Programs that only ask.

@@ -110,6 +110,16 @@ def _find_spec(fullname: str, path: object, target: ModuleType | None) -> Module
     return stock if module is None else _served_spec(manifest, module, stock)
 
 
+def check_loaded() -> None:
+    """Check that nobody else has loaded a patched module, unless this process runs stock vLLM.
+
+    Raises:
+        OverlayError: naming the modules.
+    """
+    if is_switched_on():
+        loaded.check(load_manifest())
+
+
 def check_base(manifest: Manifest, directory: Path) -> None:
     """Hold all stock files against the manifest, and remember where they were found.
 
