@@ -71,7 +71,7 @@ class OverlayFinder:
                 the overlay is gone.
         """
         if fullname != "vllm" and not fullname.startswith("vllm."):
-            if fullname.startswith("vllm_nemo._overlay."):
+            if fullname.startswith("vllm_nemo."):
                 return _find_own(fullname, path)
             return None
         finder = import_unlocked("vllm_nemo._overlay.finder")
@@ -79,16 +79,21 @@ class OverlayFinder:
         return spec
 
 
-def _find_own(fullname: str, path: "Sequence[str] | None") -> "ModuleSpec":
-    """Find a module of the machinery as Python does, and say what is the matter if it is gone.
+def _find_own(fullname: str, path: "Sequence[str] | None") -> "ModuleSpec | None":
+    """Find a module of this package as Python does, and load it by its content.
 
-    An ImportError would be taken for a vLLM that is not installed.
+    It says what is the matter if a module of the machinery is gone: an ImportError would be taken
+    for a vLLM that is not installed.
     """
     for finder in sys.meta_path:
         if getattr(finder, "__module__", None) != __name__ and hasattr(finder, "find_spec"):
             spec = finder.find_spec(fullname, path)
             if spec is not None:
+                if fullname not in ("vllm_nemo._overlay", "vllm_nemo._overlay.content"):
+                    import_unlocked("vllm_nemo._overlay.content").by_content(spec)
                 return spec
+    if not fullname.startswith("vllm_nemo._overlay."):
+        return None
     import os
 
     package = os.path.dirname(__file__)  # noqa: PTH120 (pathlib may not be loaded)

@@ -88,7 +88,7 @@ def test_the_first_import_of_vllm_loads_what_serving_needs_and_no_more(
     names = shared.prints("-c", "import vllm.models, sys; print(*sys.modules)").split()
     machinery = (
         *("errors", "files", "finder", "loader", "manifest", "outcomes", "stock", "switches"),
-        *("loaded", "refusal", "whole"),
+        *("content", "loaded", "refusal", "whole"),
     )
     expected = {"vllm_nemo", "vllm_nemo._overlay", *(f"vllm_nemo._overlay.{m}" for m in machinery)}
     assert {name for name in names if name.startswith("vllm_nemo")} == expected

@@ -5,6 +5,7 @@ Four ask: ``doctor``, ``verify``, the guard and ``require``. What they advise re
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -204,13 +205,16 @@ def test_the_doctor_loads_the_guard(own: installed.Interpreter) -> None:
 RUN = "from vllm_nemo.patches.shared import logic; print(logic.logic())"
 
 
-def stale(environment: installed.Interpreter, path: str, compile_: Callable[[], None]) -> None:
+# Text of any length that is not that of a file.
+MARKED = "MARK = 123\n#"
+
+
+def stale(
+    environment: installed.Interpreter, path: str, other: str, compile_: Callable[[], object]
+) -> None:
     """Leave bytecode of other source text of the same length and time beside a file."""
     file = environment.file(path)
     text = file.read_text()
-    # The machinery with another logic could say whatever it likes, so that it differs in a word.
-    this, that = ("return", "pass;#") if path == HELPER else ("the", "tha")
-    other = text.replace(this, that, 1)
     assert len(other) == len(text)
     assert other != text
     for content in (other, text):
@@ -221,10 +225,34 @@ def stale(environment: installed.Interpreter, path: str, compile_: Callable[[], 
 
 
 @pytest.mark.parametrize("mode", ["timestamp", "unchecked-hash", "checked-hash"])
-@pytest.mark.parametrize("path", [HELPER, "vllm_nemo/__init__.py", "vllm_nemo/_overlay/finder.py"])
-def test_bytecode_of_other_content(own: installed.Interpreter, path: str, mode: str) -> None:
+@pytest.mark.parametrize("path", [HELPER, "vllm_nemo/_overlay/finder.py", "vllm_nemo/nemo_rl.py"])
+def test_bytecode_of_other_content_does_not_run(
+    own: installed.Interpreter, path: str, mode: str
+) -> None:
     options = ("-m", "compileall", "-q", "-f", "--invalidation-mode", mode, own.file("vllm_nemo"))
-    stale(own, path, lambda: own.prints(*options))
+    other = MARKED.ljust(len(own.file(path).read_text()), "-")
+    stale(own, path, other, lambda: own.prints(*options))
+    module = path.removesuffix(".py").replace("/", ".")
+    code = f"import importlib; print(importlib.import_module({module!r}).MARK)"
+    for flags in ((), ("--check-hash-based-pycs", "never")):
+        error = own.fails("-B", *flags, "-c", code)
+        assert error.rstrip().endswith("has no attribute 'MARK'"), error
+        for asker in ASKERS:
+            assert asked(own, asker, *flags)[0], asker
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "unchecked-hash", "checked-hash"])
+@pytest.mark.parametrize(
+    "path",
+    [f"vllm_nemo/{name}.py" for name in ("__init__", "_overlay/__init__", "_overlay/content")],
+)
+def test_bytecode_of_other_content_of_what_python_loads_is_found(
+    own: installed.Interpreter, path: str, mode: str
+) -> None:
+    options = ("-m", "compileall", "-q", "-f", "--invalidation-mode", mode, own.file("vllm_nemo"))
+    # It has to run, so that it differs in a word of its docstring.
+    other = own.file(path).read_text().replace("the", "tha", 1)
+    stale(own, path, other, lambda: own.prints(*options))
     if mode == "checked-hash":
         # Python compares it with the source, unless it is told not to.
         for asker in ASKERS:
@@ -233,9 +261,6 @@ def test_bytecode_of_other_content(own: installed.Interpreter, path: str, mode: 
         flags, askers = ("--check-hash-based-pycs", "never"), ("verify", "guard", "require")
     else:
         flags, askers = (), tuple(ASKERS)
-    if path == HELPER:
-        ran = own.prints("-B", *flags, "-c", RUN)
-        assert ran == "None"  # what this test is about: the other logic is what would run
     (cached,) = own.file(path).parent.glob(f"__pycache__/{own.file(path).stem}.*.pyc")
     for asker in askers:
         well, said = asked(own, asker, *flags)
@@ -244,6 +269,35 @@ def test_bytecode_of_other_content(own: installed.Interpreter, path: str, mode: 
     cached.unlink()
     for asker in askers:
         assert asked(own, asker, *flags)[0], asker
+
+
+def test_bytecode_of_other_content_in_the_package_of_another_queue(
+    own: installed.Interpreter,
+) -> None:
+    own.file("acme").mkdir()
+    files = {"acme/__init__.py": "", "acme/logic.py": "def logic():\n    return 1\n"}
+    installed.write(own.site_packages, files)
+    manifest = own.file("vllm_nemo/manifest.json")
+    data = json.loads(manifest.read_text())
+    data["files"] |= {path: installed.sha256(text) for path, text in files.items()}
+    manifest.write_text(json.dumps(data))
+    own.file(f"vllm_nemo-{installed.OVERLAY_VERSION}.dist-info/RECORD").unlink()
+    for asker in ASKERS:
+        assert asked(own, asker)[0], asker
+    other = files["acme/logic.py"].replace("1", "2")
+    compile_ = ("-m", "compileall", "-q", own.file("acme"))
+    stale(own, "acme/logic.py", other, lambda: own.prints(*compile_))
+    for asker in ASKERS:
+        well, said = asked(own, asker)
+        assert not well, asker
+        assert "acme/__pycache__/logic." in said
+    more = own.file("acme/more.py")
+    more.write_text("")
+    for asker in ASKERS:
+        assert "unexpected: acme/more.py" in asked(own, asker)[1], asker
+    own.file("acme/logic.py").unlink()
+    for asker in ASKERS:
+        assert "missing: acme/logic.py" in asked(own, asker)[1], asker
 
 
 @pytest.mark.parametrize("mode", ["timestamp", "unchecked-hash", "checked-hash"])
@@ -260,15 +314,16 @@ def test_bytecode_of_the_same_content_is_well(
 
 def test_a_wheel_unpacked_over_another_one(own: installed.Interpreter) -> None:
     """All files of a wheel have one time; the one that is there has a helper of the same length."""
-    with zipfile.ZipFile(installed.wheel()) as archive:
-        text = archive.read(HELPER).decode()
-    file = own.file(HELPER)
-    file.write_text(text.replace("return", "pass;#", 1))
-    os.utime(file, (1580601600, 1580601600))
-    assert own.prints("-c", RUN) == "None"
+    file, time = own.file(HELPER), (1580601600, 1580601600)
+    text = file.read_text()
+    file.write_text(text.replace("as built", "not that"))
+    os.utime(file, time)
+    assert own.prints("-c", RUN) == "not that"
+    own.prints("-m", "compileall", "-q", own.file("vllm_nemo"))
     with zipfile.ZipFile(installed.wheel()) as archive:
         archive.extractall(own.site_packages)
-    os.utime(file, (1580601600, 1580601600))
+    os.utime(file, time)
     assert file.read_text() == text
     for asker in ASKERS:
-        assert not asked(own, asker)[0], asker
+        assert asked(own, asker)[0], asker
+    assert own.prints("-c", RUN) == "as built"

@@ -2,6 +2,7 @@
 
 Each module imports only modules before it in this list::
 
+    content     loads the modules of this package but itself: it comes first
     errors, switches, outcomes, tables, files
     manifest    what the overlay holds
     bytecode    whether Python would take bytecode of another source

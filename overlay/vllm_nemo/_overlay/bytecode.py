@@ -1,9 +1,7 @@
 """Whether Python would run a source file from bytecode that is not that of its content.
 
-Python takes cached bytecode for that of a source file when time and size agree, or, by choice of
-whoever compiled it, without a look at the source. Installers and image builders set times at will,
-and files of one size do occur. ``loader`` keeps that from served modules; this package itself, and
-the packages of other queues, are loaded by Python as any other.
+``content`` tells how that can come, and keeps it from the modules of this package. Those that come
+before ``content``, and the packages of other queues, are loaded by Python as any other.
 """
 
 from __future__ import annotations

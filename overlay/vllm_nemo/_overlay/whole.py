@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vllm_nemo._overlay import files
+from vllm_nemo._overlay.content import FIRST
 from vllm_nemo._overlay.errors import OverlayError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def damage(manifest: Manifest) -> dict[str, str]:
     found = dict(_changed(manifest))
     root = manifest.directory.parent
     for path in manifest.own:
-        if path.endswith(".py") and path not in found:
+        if path.endswith(".py") and path not in found and not _goes_by_content(path):
             cached = bytecode.stale(str(root / path))
             if cached is not None:
                 found[cached] = files.STALE
@@ -133,6 +134,11 @@ def _changed(manifest: Manifest) -> Iterator[tuple[str, str]]:
         state = files.file_state(root / path, digest)
         if state != files.OK:
             yield path, state
+
+
+def _goes_by_content(path: str) -> bool:
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name.startswith("vllm_nemo.") and name not in FIRST
 
 
 def _added(manifest: Manifest) -> Iterator[str]:
