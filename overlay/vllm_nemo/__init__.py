@@ -65,15 +65,15 @@ class OverlayFinder:
 
         Returns:
             The spec, with the served file as its origin; None to leave the name to other finders.
+            If the overlay and the vLLM that is installed do not match, its loader raises.
 
         Raises:
-            OverlayError: if the overlay and the vLLM that is installed do not match, or a file of
-                the overlay is gone.
+            OverlayError: if a file of the overlay is gone.
         """
-        if fullname != "vllm" and not fullname.startswith("vllm."):
-            if fullname.startswith("vllm_nemo."):
-                return _find_own(fullname, path)
+        if not fullname.startswith("vllm"):
             return None
+        if fullname != "vllm" and not fullname.startswith("vllm."):
+            return _find_own(fullname, path) if fullname.startswith("vllm_nemo.") else None
         finder = import_unlocked("vllm_nemo._overlay.finder")
         spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
         return spec
