@@ -102,7 +102,7 @@ def _find_own(fullname: str, path: "Sequence[str] | None") -> "ModuleSpec | None
         if name.startswith("vllm_nemo-") and name.endswith(".dist-info"):
             version = f"=={name[len('vllm_nemo-') : -len('.dist-info')]}"
     kind: type[Exception] = RuntimeError
-    if not fullname.endswith(".errors"):
+    if not fullname.endswith((".errors", ".content")):  # without these there is no OverlayError
         kind = import_unlocked("vllm_nemo._overlay.errors").OverlayError
     raise kind(
         f"A file of vllm-nemo is missing or cannot be read: "

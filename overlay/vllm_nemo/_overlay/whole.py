@@ -158,6 +158,12 @@ def _added(manifest: Manifest) -> Iterator[str]:
             path = f"{directory}/{entry.name}"
             if path in known or path in directories or entry.name == "__pycache__":
                 continue
+            # Of other names nothing can be imported: what editors and file systems leave behind.
+            if not entry.name.partition(".")[0].isidentifier():
+                continue
+            # Bytecode beside its source file (`compileall -b`) is taken only where that is gone.
+            if path.endswith(".pyc") and path[:-1] in known:
+                continue
             if _holds_code(entry, suffixes):
                 yield path
 
