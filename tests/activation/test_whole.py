@@ -123,6 +123,16 @@ def test_a_file_too_many(own: installed.Interpreter, path: str) -> None:
         assert asked(own, asker)[0], asker
 
 
+def test_a_frozen_program_needs_nothing_that_activates_interpreters(
+    own: installed.Interpreter,
+) -> None:
+    """What freezes a program takes packages; the program starts no interpreter but itself."""
+    own.file("vllm_nemo.pth").unlink()
+    code = "import vllm_nemo, sys; {}vllm_nemo.require('first'); print('well')"
+    assert "missing: vllm_nemo.pth" in own.fails("-c", code.format(""))
+    assert own.prints("-c", code.format("sys.frozen = True; ")) == "well"
+
+
 def test_what_nothing_imports_does_no_harm(own: installed.Interpreter) -> None:
     """What editors, file managers and network file systems leave behind."""
     for name in (".DS_Store", "api.py~", ".nfs0001", ".ipynb_checkpoints/api-checkpoint.py"):
@@ -280,8 +290,10 @@ def test_bytecode_of_other_content_of_what_python_loads_is_found(
 def test_bytecode_of_other_content_in_the_package_of_another_queue(
     own: installed.Interpreter,
 ) -> None:
-    own.file("acme").mkdir()
     files = {"acme/__init__.py": "", "acme/logic.py": "def logic():\n    return 1\n"}
+    # A namespace, where other distributions may have their own.
+    files["common/ours.py"] = ""
+    installed.write(own.site_packages, {"common/theirs.py": ""})
     installed.write(own.site_packages, files)
     manifest = own.file("vllm_nemo/manifest.json")
     data = json.loads(manifest.read_text())

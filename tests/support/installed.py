@@ -158,7 +158,6 @@ def manifest(
     overlay: str = OVERLAY_VERSION,
     version: str = BASE_VERSION,
     patches: Sequence[Mapping[str, Any]] = PATCHES,
-    own: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Make the manifest of an overlay that serves these files over those."""
     return {
@@ -184,7 +183,7 @@ def manifest(
             for path, text in served.items()
         },
         "data": {},
-        "files": own_files() if own is None else dict(own),
+        "files": own_files(),
         "patches": [dict(patch) for patch in patches],
     }
 
