@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 from build_hooks.files import sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from build_hooks.assembly.assemble import Outcome
     from build_hooks.outputs.content import Content
     from build_hooks.queues.model import Upstream
 
-FORMAT = 2
+FORMAT = 3
 
 
-def dump(content: Content) -> str:
+def dump(content: Content, own: Mapping[str, bytes]) -> str:
     """Write the manifest as JSON, the same text for the same build.
 
     Args:
         content: What the wheel is made of.
+        own: Every file of the wheel that takes no place in vLLM, by its name in the wheel.
 
     Returns:
         The text of ``manifest.json``.
@@ -63,6 +66,7 @@ def dump(content: Content) -> str:
             }
             for file in overlay.data
         },
+        "files": {name: sha256(text) for name, text in sorted(own.items())},
         "patches": [_patch(outcome) for outcome in overlay.outcomes],
     }
     return json.dumps(data, indent=2) + "\n"

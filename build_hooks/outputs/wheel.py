@@ -42,11 +42,11 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
         if path.is_file() and path.suffix in (".py", ".typed")
     }
     contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
-    version = content.identity.version
-    contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
     for queue in content.overlay.stack.queues[1:]:
         contents |= _packages(queue.directory / "python", contents)
-    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content).encode()
+    contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content, contents).encode()
+    contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
+    version = content.identity.version
     contents[f"{_PACKAGE}-{version}.dist-info/licenses/vllm/LICENSE"] = content.licence
     files = {name: directory / name for name in contents}
     for name, path in files.items():

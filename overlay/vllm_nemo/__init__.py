@@ -46,7 +46,7 @@ _HOME = {
 
 
 class OverlayFinder:
-    """The overlay's entry in ``sys.meta_path``: it answers for ``vllm`` and nothing else."""
+    """The overlay's entry in ``sys.meta_path``: it answers for ``vllm`` and its own machinery."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class OverlayFinder:
         path: "Sequence[str] | None" = None,
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
-        """Find the spec of a patched module.
+        """Find the spec of a patched module, or of one that serves them.
 
         Args:
             fullname: The module's name, with its packages.
@@ -65,15 +65,50 @@ class OverlayFinder:
 
         Returns:
             The spec, with the served file as its origin; None to leave the name to other finders.
+            If the overlay and the vLLM that is installed do not match, its loader raises.
 
         Raises:
-            OverlayError: if the overlay and the vLLM that is installed do not match.
+            OverlayError: if a file of the overlay is gone.
         """
-        if fullname != "vllm" and not fullname.startswith("vllm."):
+        if not fullname.startswith("vllm"):
             return None
+        if fullname != "vllm" and not fullname.startswith("vllm."):
+            return _find_own(fullname, path) if fullname.startswith("vllm_nemo.") else None
         finder = import_unlocked("vllm_nemo._overlay.finder")
         spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
         return spec
+
+
+def _find_own(fullname: str, path: "Sequence[str] | None") -> "ModuleSpec | None":
+    """Find a module of this package as Python does, and load it by its content.
+
+    It says what is the matter if a module of the machinery is gone: an ImportError would be taken
+    for a vLLM that is not installed.
+    """
+    for finder in sys.meta_path:
+        if getattr(finder, "__module__", None) != __name__ and hasattr(finder, "find_spec"):
+            spec = finder.find_spec(fullname, path)
+            if spec is not None:
+                if fullname not in ("vllm_nemo._overlay", "vllm_nemo._overlay.content"):
+                    import_unlocked("vllm_nemo._overlay.content").by_content(spec)
+                return spec
+    if not fullname.startswith("vllm_nemo._overlay."):
+        return None
+    import os
+
+    package = os.path.dirname(__file__)  # noqa: PTH120 (pathlib may not be loaded)
+    version = ""
+    for name in os.listdir(os.path.dirname(package)):  # noqa: PTH120, PTH208
+        if name.startswith("vllm_nemo-") and name.endswith(".dist-info"):
+            version = f"=={name[len('vllm_nemo-') : -len('.dist-info')]}"
+    kind: type[Exception] = RuntimeError
+    if not fullname.endswith((".errors", ".content")):  # without these there is no OverlayError
+        kind = import_unlocked("vllm_nemo._overlay.errors").OverlayError
+    raise kind(
+        f"A file of vllm-nemo is missing or cannot be read: "
+        f"{os.path.dirname(package)}/{fullname.replace('.', '/')}.py\n"  # noqa: PTH120
+        f'Reinstall the overlay: pip install --force-reinstall --no-deps "vllm-nemo{version}"'
+    )
 
 
 def activate() -> None:
@@ -93,6 +128,19 @@ def is_active() -> bool:
     """Tell whether the overlay's finder is in this process's ``sys.meta_path``."""
     # By name, so that a reload of this module does not add a second one.
     return any(getattr(finder, "__module__", None) == __name__ for finder in sys.meta_path)
+
+
+def check_loaded() -> None:
+    """Raise if somebody else has loaded a module that the overlay serves.
+
+    For the logic of patches that runs once a model is built: no import need come after that.
+
+    Raises:
+        OverlayError: naming the modules.
+    """
+    finder = sys.modules.get("vllm_nemo._overlay.finder")
+    if finder is not None:
+        finder.check_loaded()
 
 
 def import_unlocked(name: str) -> "ModuleType":

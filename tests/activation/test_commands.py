@@ -209,9 +209,11 @@ def test_verify(shared: installed.Interpreter) -> None:
     rows = [line.split() for line in text.splitlines()]
     assert rows[rows.index(["vllm.models", "ok", "ok"]) + 1] == ["first"]
     assert rows[rows.index(["vllm.added", "added", "ok"]) + 1] == ["second"]
-    assert text.endswith("\nAll 6 modules and their stock files are as they were built.\n")
+    last = text.splitlines()[-2:]
+    assert last[0] == "All 6 modules and their stock files are as they were built."
+    assert re.fullmatch(r"So are the \d\d other files of the overlay\.", last[1])
     status, data = _json(shared, "verify")
-    assert (status, data["holds"], data["problem"]) == (0, True, None)
+    assert (status, data["holds"], data["problem"], data["files"]) == (0, True, None, {})
     assert {(m["stock"], m["served"]) for m in data["modules"]} == {("ok", "ok")}
 
 
@@ -357,6 +359,7 @@ def test_doctor_says_when_the_base_is_not_locked(own: installed.Interpreter) -> 
     assert _states(report)["overlay"] == "warn"
     file = own.file("vllm_nemo/manifest.json")
     file.write_text(file.read_text().replace('"locked": false', '"locked": true'))
+    own.file(f"vllm_nemo-{installed.OVERLAY_VERSION}.dist-info/RECORD").unlink()
     status, report = _json(own, "doctor")
     assert status == 0
     assert set(_states(report).values()) == {"ok"}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.support import installed
+from tests.support import installed
 
 
 def test_only_one_module_is_loaded(shared: installed.Interpreter) -> None:
@@ -86,7 +84,10 @@ def test_the_first_import_of_vllm_loads_what_serving_needs_and_no_more(
 ) -> None:
     """Neither the doctor nor importlib.metadata, which brings the mail package and forty more."""
     names = shared.prints("-c", "import vllm.models, sys; print(*sys.modules)").split()
-    machinery = ("errors", "files", "finder", "loader", "manifest", "outcomes", "stock", "switches")
+    machinery = (
+        *("errors", "files", "finder", "loader", "manifest", "outcomes", "stock", "switches"),
+        *("content", "loaded", "refusal", "whole"),
+    )
     expected = {"vllm_nemo", "vllm_nemo._overlay", *(f"vllm_nemo._overlay.{m}" for m in machinery)}
     assert {name for name in names if name.startswith("vllm_nemo")} == expected
     assert not {"importlib.metadata", "email", "subprocess", "argparse"} & set(names)
@@ -114,3 +115,25 @@ print(json.dumps(sys.watched))
     opened = json.loads(own.prints("-c", program))
     for path in ("vllm/models.py", "vllm/engine/__init__.py", "vllm/engine/core.py"):
         assert opened.count(str(own.file(path))) == 1, path
+
+
+def test_an_import_from_vllm_looks_once_for_each_patched_module(
+    shared: installed.Interpreter,
+) -> None:
+    """What the overlay does for a module that it does not serve, counted in calls."""
+    code = """\
+import sys, vllm.models, vllm.engine, vllm.plain
+del sys.modules["vllm.plain"]
+calls = []
+def profile(frame, event, argument):
+    if event in ("call", "c_call") and "vllm_nemo" in frame.f_code.co_filename:
+        calls.append(event)
+sys.setprofile(profile)
+import vllm.plain
+sys.setprofile(None)
+print(calls.count("call"), calls.count("c_call"))
+"""
+    python, c = map(int, shared.prints("-c", code).split())
+    assert 0 < python <= 8
+    # Of each: whether it is loaded, its spec, and whether that has been seen.
+    assert 0 < c <= 3 * len(installed.SERVED) + 8

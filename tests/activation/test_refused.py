@@ -296,7 +296,7 @@ def test_read_only_and_without_privileges() -> None:
     code = """\
 import os, sys
 # The standard library may be out of reach without privileges.
-import dataclasses, logging, vllm_nemo._overlay.api
+import dataclasses, importlib.util, logging, vllm_nemo._overlay.api
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:

@@ -33,6 +33,7 @@ def _queue(root: Path, revision: int) -> Path:
         "series.toml": stand_in.toml(series),
         "patches/acme-one/patch.toml": stand_in.toml({"title": "One", "vllm": f">={NEW}"}),
         f"patches/acme-one/{NEW}.patch": DIFF.format(number=revision),
+        "python/acme_logic/__init__.py": f"REVISION = {revision}\n",
     }
     return stand_in.write(root / f"acme-{revision}", files)
 
@@ -80,6 +81,14 @@ def test_each_wheel_replaces_the_other_and_is_told_from_it(env: Environment, whe
     assert [(queue["name"], queue["revision"]) for queue in queues] == [("nemo", 1), ("acme", 3)]
     (check,) = [c for c in _told(env, "doctor")["checks"] if c["name"] == "queues"]
     assert f"acme 3 (sha256 {queues[1]['digest'][:12]}, not locked)" in check["detail"]
+
+    # The queue's own package is a part of what was built.
+    package = env.interpreter.file("acme_logic/__init__.py")
+    text = package.read_text()
+    package.write_text("REVISION = 5\n")
+    assert not env.holds()
+    package.write_text(text)
+    assert env.holds()
 
     env.install(f'--upgrade "vllm-nemo=={NEW}.*"')
     assert env.interpreter.prints("-c", ACME) == "4"

@@ -30,6 +30,7 @@ from tests.support import source, stand_in
 OVERLAY = Path(__file__).parent.parent.parent / "overlay"
 INTERPRETER = os.environ.get("OVERLAY_TEST_PYTHON", sys.executable)
 
+START_FILES = ("vllm_nemo.pth", "vllm_nemo.start")
 BASE_VERSION = "0.29.0"
 # Not one of the locked releases, and one of its patches is in the base already.
 OVERLAY_VERSION = "0.29.0.1+unlocked"
@@ -81,6 +82,9 @@ SERVED = {
     "vllm/extra/__init__.py": "ORIGIN = 'served'\n",
     "vllm/extra/inside.py": "from vllm.extra import ORIGIN\n",
 }
+
+# The logic of a patch, in the overlay's own package.
+HELPERS = {"vllm_nemo/patches/shared/logic.py": "def logic():\n    return 'as built'\n"}
 
 PATCHES = (
     {
@@ -157,7 +161,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Make the manifest of an overlay that serves these files over those."""
     return {
-        "format": 2,
+        "format": 3,
         "overlay": overlay,
         "base": {
             "distribution": "vllm",
@@ -179,8 +183,17 @@ def manifest(
             for path, text in served.items()
         },
         "data": {},
+        "files": own_files(),
         "patches": [dict(patch) for patch in patches],
     }
+
+
+def own_files() -> dict[str, str]:
+    """Hash what a wheel has of the source tree itself."""
+    package = OVERLAY / "vllm_nemo"
+    found = [p for p in package.rglob("*") if p.is_file() and p.suffix in (".py", ".typed")]
+    found += [OVERLAY / name for name in START_FILES]
+    return {p.relative_to(OVERLAY).as_posix(): sha256(p.read_text()) for p in found}
 
 
 def metadata(name: str, version: str) -> str:
@@ -230,6 +243,7 @@ def wheel() -> Path:
     stand_in.write_series(overlay, [patch["id"] for patch in PATCHES], _RELEASES)
     for patch in PATCHES:
         stand_in.write_patch(overlay, patch["id"], _diffs(patch), **_fields(patch))
+    write(overlay, HELPERS)
     write_vllm(scratch / "base")
     out = scratch / "dist"
     tree.build("plain", out, base=scratch / "base", env={"NRL_VLLM_PRESENT": "fourth"})
@@ -276,7 +290,7 @@ def write_overlay(
         return
     package = directory / "vllm_nemo"
     shutil.copytree(OVERLAY / "vllm_nemo", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("vllm_nemo.pth", "vllm_nemo.start"):
+    for name in START_FILES:
         shutil.copyfile(OVERLAY / name, directory / name)
     write(package / "_modules", served)
     (package / "manifest.json").write_text(json.dumps(manifest(STOCK, served, patches=patches)))

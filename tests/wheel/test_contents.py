@@ -119,6 +119,15 @@ def test_the_manifest_tells_the_served_files(archive: zipfile.ZipFile) -> None:
         assert module["served"] == hashlib.sha256(archive.read(name)).hexdigest()
 
 
+def test_the_manifest_tells_every_other_file(archive: zipfile.ZipFile) -> None:
+    """All but itself and the metadata, which RECORD covers."""
+    told = json.loads(archive.read("vllm_nemo/manifest.json"))["files"]
+    others = {n for n in archive.namelist() if "/_modules/" not in n and not n.startswith(INFO)}
+    assert set(told) == others - {"vllm_nemo/manifest.json"}
+    for name, digest in told.items():
+        assert digest == hashlib.sha256(archive.read(name)).hexdigest()
+
+
 def test_every_served_file_ends_with_the_notice(archive: zipfile.ZipFile) -> None:
     manifest = json.loads(archive.read("vllm_nemo/manifest.json"))
     for module in manifest["modules"].values():

@@ -2,10 +2,15 @@
 
 Each module imports only modules before it in this list::
 
+    content     loads the modules of this package but itself: it comes first
     errors, switches, outcomes, tables, streams, files
     manifest    what the overlay holds
+    bytecode    whether Python would take bytecode of another source
+    whole       the overlay's own files, held against the manifest
     installed   the vLLM that is installed: version, owners, repair
     stock       its files, held against the manifest
+    loaded      what this process has loaded of the patched modules, and who would load the rest
+    refusal     stands in for a module that must not be loaded
     loader      loads a served file in place of a stock one
     finder      finds the served modules; the first import of vLLM loads all up to here
     api         list_patches, require, and the check of a process

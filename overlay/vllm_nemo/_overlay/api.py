@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import vllm_nemo
-from vllm_nemo._overlay import finder, outcomes
+from vllm_nemo._overlay import finder, loaded, outcomes, whole
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import Patch, Upstream, load_manifest
 from vllm_nemo._overlay.stock import directory_of, stock_spec
@@ -72,19 +72,18 @@ def check_process() -> None:
     """Check that every vLLM module of this process is, or will be, the right one.
 
     Raises:
-        OverlayError: if a patched module was loaded from elsewhere, the overlay is not active in
-            this process, vLLM is not installed, or it is not the one that the overlay was built
-            for.
+        OverlayError: if a patched module was or would be loaded from elsewhere, the overlay is not
+            active in this process, a file of it is not as it was built, vLLM is not installed, or
+            it is not the one that the overlay was built for.
     """
     manifest = load_manifest()
-    strays = finder.stray_modules(manifest)
-    if strays:
-        raise finder.half_patched(strays)
+    loaded.check(manifest)
     if not vllm_nemo.is_active():
         raise OverlayError(
             f"vllm-nemo {manifest.overlay} is not active in this process: something has removed "
             "its finder from sys.meta_path. Call vllm_nemo.activate() before vLLM is imported."
         )
+    whole.check(manifest)
     directory = vllm_directory()
     if directory is None:
         raise OverlayError(
@@ -92,6 +91,7 @@ def check_process() -> None:
             f'  pip install "{manifest.base.distribution}=={manifest.base.version}"'
         )
     finder.check_base(manifest, directory)
+    loaded.check_finders(manifest)
 
 
 def vllm_directory() -> Path | None:
@@ -103,9 +103,9 @@ def vllm_directory() -> Path | None:
     Raises:
         OverlayError: if ``import vllm`` would not lead to source files on disk.
     """
-    loaded = sys.modules.get("vllm")
+    package = sys.modules.get("vllm")
     # sys.path may have changed since it was imported: what was imported is what counts.
-    for directory in getattr(loaded, "__path__", ()):
+    for directory in getattr(package, "__path__", ()):
         return Path(directory)
     spec = stock_spec("vllm")
     return None if spec is None else directory_of(spec)

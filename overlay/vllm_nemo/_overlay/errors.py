@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import vllm_nemo
+
 
 class OverlayError(RuntimeError):
     """The overlay cannot be served as it was built, or does not carry what the caller needs.
@@ -12,3 +14,13 @@ class OverlayError(RuntimeError):
 
     # The name under which it is public, in tracebacks and pickles.
     __module__ = "vllm_nemo"
+
+
+if not hasattr(vllm_nemo, "activate"):
+    # Without its first module the package is a namespace, which activates nothing. Whatever of the
+    # machinery is asked nevertheless imports this module first.
+    raise OverlayError(
+        f"vllm_nemo/__init__.py is missing in {', '.join(vllm_nemo.__path__)}, so that no process "
+        "runs the overlay.\n"
+        "Reinstall the overlay: pip install --force-reinstall --no-deps vllm-nemo"
+    )

@@ -11,8 +11,12 @@ OK = "ok"
 CHANGED = "changed"
 MISSING = "missing"
 UNREADABLE = "unreadable"
-# The overlay adds a module, and the vLLM that is installed has one of that name.
+# Nothing brings a file of that name: the overlay adds it to vLLM, or no build has made it.
 UNEXPECTED = "unexpected"
+# Bytecode that is not that of its source file.
+STALE = "bytecode of another source"
+# The manifest is not the one whose hash an installer has recorded.
+UNRECORDED = "not the one in RECORD"
 # There is no vLLM to look at.
 ABSENT = "absent"
 

@@ -13,10 +13,11 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_nemo._overlay import files
+from vllm_nemo._overlay import files, loaded, whole
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.loader import make_loader
 from vllm_nemo._overlay.manifest import load_manifest
+from vllm_nemo._overlay.refusal import refused
 from vllm_nemo._overlay.stock import (
     check_stock,
     directory_of,
@@ -27,7 +28,6 @@ from vllm_nemo._overlay.stock import (
 from vllm_nemo._overlay.switches import OVERLAY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import ModuleType
 
     from vllm_nemo._overlay.manifest import Manifest, Module
@@ -69,19 +69,36 @@ def find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleS
 
     Returns:
         The spec, with the served file as its origin if the manifest has the module; None to leave
-        the name to the other finders.
-
-    Raises:
-        OverlayError: if the overlay does not match the vLLM that is installed, a served file is
-            not as it was built, or a patched module was loaded before the overlay was active.
+        the name to the other finders. Its loader raises an OverlayError if the overlay does not
+        match the vLLM that is installed, a file of it is not as it was built, or a patched module
+        was loaded by somebody else.
     """
+    try:
+        return _find_spec(fullname, path, target)
+    except OverlayError as error:
+        stock = stock_spec(fullname, path, target)
+        if stock is None and not _is_served(fullname):
+            return None
+        return refused(fullname, stock, str(error))
+
+
+def _is_served(fullname: str) -> bool:
+    try:
+        return fullname in load_manifest().modules
+    except OverlayError:
+        return False
+
+
+def _find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleSpec | None:
     if not is_switched_on():
         return None
     manifest = load_manifest()
+    loaded.check(manifest)
     if fullname == "vllm":
         stock = stock_spec(fullname, path, target)
         if stock is None:
             return None
+        whole.check_content(manifest)
         check_base(manifest, directory_of(stock))
     else:
         if _checked is None:
@@ -91,6 +108,16 @@ def find_spec(fullname: str, path: object, target: ModuleType | None) -> ModuleS
         stock = stock_spec(fullname, path, target)
     module = manifest.modules.get(fullname)
     return stock if module is None else _served_spec(manifest, module, stock)
+
+
+def check_loaded() -> None:
+    """Check that nobody else has loaded a patched module, unless this process runs stock vLLM.
+
+    Raises:
+        OverlayError: naming the modules.
+    """
+    if is_switched_on():
+        loaded.check(load_manifest())
 
 
 def check_base(manifest: Manifest, directory: Path) -> None:
@@ -108,59 +135,12 @@ def check_base(manifest: Manifest, directory: Path) -> None:
     _checked = directory
 
 
-def stray_modules(manifest: Manifest) -> dict[str, str]:
-    """Find the patched modules that this process has loaded from elsewhere than the overlay.
-
-    Args:
-        manifest: The overlay's manifest.
-
-    Returns:
-        Where each of them was loaded from, by the module's name.
-    """
-    strays = {}
-    for name, module in manifest.modules.items():
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            origin = _origin(loaded)
-            if origin != str(manifest.served_file(module)):
-                strays[name] = origin or "no file"
-    return strays
-
-
-def half_patched(strays: Mapping[str, str]) -> OverlayError:
-    """Return the error for a process that has loaded stock modules in place of patched ones.
-
-    Args:
-        strays: Where each such module was loaded from, by its name.
-
-    Returns:
-        The error, to be raised.
-    """
-    return OverlayError(
-        "vllm-nemo is installed, but this process runs vLLM modules that it does not serve:\n"
-        + "".join(f"  {name} from {origin}\n" for name, origin in strays.items())
-        + "They were imported before the overlay was active, or by an import hook in front of it. "
-        "Import vllm_nemo before anything that imports vLLM (needed under `python -S`, or where "
-        "vllm-nemo is only on PYTHONPATH), and see `vllm-nemo doctor`. "
-        f"{OVERLAY}=off runs stock vLLM, without any patch."
-    )
-
-
 def _check_late(manifest: Manifest) -> None:
     """Check a vLLM that was imported before the overlay's finder was there."""
-    strays = stray_modules(manifest)
-    if strays:
-        raise half_patched(strays)
     vllm = sys.modules.get("vllm")
     for directory in getattr(vllm, "__path__", ()):
         check_base(manifest, Path(directory))
         break
-
-
-def _origin(module: ModuleType) -> str | None:
-    spec = getattr(module, "__spec__", None)
-    origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
-    return origin if isinstance(origin, str) else None
 
 
 def _served_spec(manifest: Manifest, module: Module, stock: ModuleSpec | None) -> ModuleSpec:

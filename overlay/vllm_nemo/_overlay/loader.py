@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vllm_nemo._overlay import loaded
+from vllm_nemo._overlay.content import OwnBytecode
+from vllm_nemo._overlay.manifest import load_manifest
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.readers import FileReader
-
-    from _typeshed import ReadableBuffer
+    from types import ModuleType
 
 
 def make_loader(
@@ -54,7 +56,7 @@ def _loader_class(base: type[SourceFileLoader]) -> type[SourceFileLoader]:
     return type(f"Served{base.__name__}", (_Served, base), {"__module__": __name__})
 
 
-class _Served(SourceFileLoader):
+class _Served(OwnBytecode):
     """Load a served file in place of a stock one."""
 
     _vllm_nemo_stock: SourceFileLoader | None
@@ -74,6 +76,16 @@ class _Served(SourceFileLoader):
         if self._vllm_nemo_stock is None:
             raise AttributeError(f"vLLM has no {self.name}")
         return self._vllm_nemo_stock.path
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, unless something else has loaded a patched one, before or meanwhile.
+
+        Raises:
+            OverlayError: if so.
+        """
+        loaded.check(load_manifest())
+        super().exec_module(module)
+        loaded.check(load_manifest())
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         """Return the size and, in place of the time of change, a number made from the content.
@@ -103,18 +115,13 @@ class _Served(SourceFileLoader):
         """
         path = os.fspath(path)
         try:
-            data = super().get_data(path)
+            return super().get_data(path)
         except FileNotFoundError:
             stock = self._vllm_nemo_stock
             place = None if stock is None else self._beside(stock, path)
             if stock is None or place is None or not place.exists():
                 raise
             return stock.get_data(str(place))
-        # Flags of PEP 552: not 0 when the bytecode goes by a hash of the source, which an
-        # interpreter may have been told not to compare.
-        if path != self.path and path.endswith(".pyc") and data[4:8] != bytes(4):
-            raise OSError(f"{path} is not checked against its source")
-        return data
 
     def _beside(self, stock: SourceFileLoader, path: str) -> Path | None:
         """Return where a data file would be beside the stock module.
@@ -126,20 +133,6 @@ class _Served(SourceFileLoader):
         if asked == own or asked.suffix == ".pyc" or self._vllm_nemo_root not in asked.parents:
             return None
         return Path(stock.path).parent / os.path.relpath(asked, own.parent)
-
-    def set_data(self, path: str, data: ReadableBuffer, *, _mode: int = 0o666) -> None:
-        """Write bytecode whole or not at all.
-
-        importlib renames what it has written into place without a look at how much that was; on a
-        full disk, a file that is cut short would then be read, and fail, at every later start.
-        """
-        whole = f"{path}.{os.getpid()}"
-        super().set_data(whole, data, _mode=_mode)
-        with contextlib.suppress(OSError):
-            if os.stat(whole).st_size == len(memoryview(data)):  # noqa: PTH116
-                os.replace(whole, path)  # noqa: PTH105
-                return
-            os.unlink(whole)  # noqa: PTH108
 
     def get_resource_reader(self, name: str | None = None) -> FileReader:
         """Find the data files of a package where they are: beside the stock module."""

@@ -16,7 +16,7 @@ from vllm_nemo._overlay.errors import OverlayError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FORMAT = 2
+FORMAT = 3
 
 # The directory of ``vllm_nemo``, which holds the manifest and the served modules.
 PACKAGE = Path(__file__).absolute().parent.parent
@@ -171,6 +171,8 @@ class Manifest:
         queues: The queues that its patches are from, in order.
         modules: The modules that it serves, by name.
         data: The data files that it adds, by path.
+        own: The sha256 of every other file that its wheel brings, in hex, by the path beside
+            ``vllm_nemo``: this package, what activates it, and the packages of other queues.
         patches: The patches of its queues, in order.
     """
 
@@ -180,11 +182,12 @@ class Manifest:
     queues: tuple[Queue, ...]
     modules: Mapping[str, Module]
     data: Mapping[str, Data]
+    own: Mapping[str, str]
     patches: tuple[Patch, ...]
 
     @property
     def files(self) -> tuple[Module | Data, ...]:
-        """Every file that the overlay brings: modules, then data."""
+        """Every file that the overlay serves: modules, then data."""
         return (*self.modules.values(), *self.data.values())
 
     @property
@@ -303,6 +306,10 @@ def _manifest(directory: Path, data: object) -> Manifest:
         ),
         modules=modules,
         data=extra,
+        own={
+            _path(path): _sha256(value, f"files.{path}")
+            for path, value in _get(data, "files", _mapping, "").items()
+        },
         patches=patches,
     )
 
@@ -350,6 +357,13 @@ def _data(path: str, data: Mapping[str, Any]) -> Data:
         served=_get(data, "served", _sha256, where),
         patches=_strings(_get(data, "patches", _list, where), f"{where}patches"),
     )
+
+
+def _path(path: str) -> str:
+    parts = path.split("/")
+    if parts[0] == "vllm" or {"", ".", ".."} & set(parts) or "\\" in path:
+        raise _SchemaError(f"files: {path!r} is no path of the overlay's own")
+    return path
 
 
 def _patch(data: Mapping[str, Any], where: str, modules: Mapping[str, Module]) -> Patch:

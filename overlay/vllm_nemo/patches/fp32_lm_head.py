@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import vllm_nemo
 from vllm_nemo._overlay.switches import FP32_LM_HEAD as SWITCH
 
 if TYPE_CHECKING:
@@ -131,10 +132,13 @@ def check(
         prefix: Where the model is nested; empty for the outermost one.
 
     Raises:
+        OverlayError: if somebody else has loaded a module that the overlay serves. This is the last
+            place where the overlay can see that before the model gets its weights.
         ValueError: if the fp32 head is on and the projection would not run in fp32: the head is
             quantized, the model builds its head from a configuration without the setting, or it
             computes its logits without vLLM's ``LogitsProcessor``.
     """
+    vllm_nemo.check_loaded()
     target = vllm_config.model_config
     if target is None or "pooling" in (target.runner_type, model_config.runner_type):
         return

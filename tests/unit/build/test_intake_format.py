@@ -118,7 +118,7 @@ def _python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_manifest_and_the_bill_of_materials_list_data(content: Content) -> None:
-    written = json.loads(manifest.dump(content))
+    written = json.loads(manifest.dump(content, {}))
     data = {"stock": None, "served": sha256("{}\n"), "patches": ["it"]}
     copied = {**data, "stock": sha256("{}\n")}
     assert written["data"] == {"vllm/engine/configs/E=1.json": copied, CONFIG: data}

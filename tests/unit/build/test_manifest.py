@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
-    data = json.loads(manifest.dump(content(made, "0.29.0.1+unlocked", locked=False)))
+    data = json.loads(
+        manifest.dump(
+            content(made, "0.29.0.1+unlocked", locked=False),
+            {"vllm_nemo/b.py": b"2", "a.pth": b"1"},
+        )
+    )
     assert data["overlay"] == "0.29.0.1+unlocked"
     assert data["base"] == {
         "distribution": "vllm",
@@ -25,6 +30,10 @@ def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
         "release": "0.29.0",
         "locked": False,
     }
+    assert list(data["files"].items()) == [
+        ("a.pth", sha256(b"1")),
+        ("vllm_nemo/b.py", sha256(b"2")),
+    ]
     by_path = {module.path: module for module in made.modules}
     assert data["modules"]["vllm.engine"] == {
         "path": "vllm/engine/__init__.py",
@@ -62,11 +71,14 @@ def test_it_tells_base_modules_and_patches(made: Overlay) -> None:
 
 def test_the_run_time_package_reads_it(made: Overlay, tmp_path: Path) -> None:
     """Writer and reader agree on the format."""
-    (tmp_path / "manifest.json").write_text(manifest.dump(content(made, "0.29.0.1")))
+    (tmp_path / "manifest.json").write_text(
+        manifest.dump(content(made, "0.29.0.1"), {"a.pth": b"1"})
+    )
     read = read_back.read(tmp_path)
     assert [(p.id, p.outcome) for p in read.patches] == [
         (o.patch.id, o.outcome) for o in made.outcomes
     ]
+    assert read.own == {"a.pth": sha256(b"1")}
     assert {m.path: m.served for m in read.modules.values()} == {
         m.path: sha256(m.served) for m in made.modules
     }

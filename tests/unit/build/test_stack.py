@@ -145,7 +145,7 @@ def test_what_a_queue_requires_the_wheel_requires(project: Small) -> None:
 
 
 def test_the_manifest_names_each_queue(project: Small) -> None:
-    data = json.loads(manifest.dump(make(project, other(project.root))))
+    data = json.loads(manifest.dump(make(project, other(project.root)), {}))
     assert [(q["name"], q["revision"], q["locked"], q["whole"]) for q in data["queues"]] == [
         ("nemo", 1, True, True),
         ("acme", 3, False, True),
@@ -154,7 +154,7 @@ def test_the_manifest_names_each_queue(project: Small) -> None:
     # The digest is that of the files.
     digest = data["queues"][1]["digest"]
     other(project.root, text="Other.")
-    changed = json.loads(manifest.dump(make(project, project.root / "acme")))
+    changed = json.loads(manifest.dump(make(project, project.root / "acme"), {}))
     assert changed["queues"][1]["digest"] != digest
 
 

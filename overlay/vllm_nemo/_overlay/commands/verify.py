@@ -1,10 +1,10 @@
-"""``vllm-nemo verify``: whether served files and the stock files they replace are as built."""
+"""``vllm-nemo verify``: whether all files of the overlay and the stock files are as built."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_nemo._overlay import api, files, served
+from vllm_nemo._overlay import api, files, served, whole
 from vllm_nemo._overlay.commands.output import print_json, print_table, status_of
 from vllm_nemo._overlay.errors import OverlayError
 from vllm_nemo._overlay.manifest import load_manifest
@@ -13,13 +13,13 @@ from vllm_nemo._overlay.tables import Row, fold
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from vllm_nemo._overlay.manifest import Manifest
     from vllm_nemo._overlay.served import ModuleState
 
-HELP = "hold every served file and its stock file against the manifest"
+HELP = "hold every file of the overlay, and the stock files it replaces, against the manifest"
 
 # In place of the state of a stock file, for a module that vLLM does not have.
 _ADDED = "added"
@@ -30,7 +30,7 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare every served file and its stock file with the manifest.
+    """Compare every file of the overlay, and the stock files it replaces, with the manifest.
 
     Returns:
         The exit status.
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     if directory is not None:
         wrong = {state.module.path: state.stock for state in states if state.stock != files.OK}
         problem = str(mismatch(manifest, directory, wrong)) if wrong else ""
-    holds = not problem and all(state.holds for state in states)
+    damage = whole.damage(manifest)
+    holds = not problem and not damage and all(state.holds for state in states)
     if options.json:
         print_json(
             {
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
                 "overlay": manifest.overlay,
                 "vllm": None if directory is None else str(directory),
                 "problem": problem or None,
+                "files": damage,
                 "modules": [
                     {"module": state.module.name, "stock": state.stock, "served": state.served}
                     for state in states
@@ -59,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             }
         )
     else:
-        _show(manifest, states, problem)
+        _show(manifest, states, damage, problem)
     return status_of(holds)
 
 
@@ -77,7 +79,9 @@ def _find_vllm(manifest: Manifest) -> tuple[Path | None, str]:
     return directory, missing if directory is None else ""
 
 
-def _show(manifest: Manifest, states: Sequence[ModuleState], problem: str) -> None:
+def _show(
+    manifest: Manifest, states: Sequence[ModuleState], damage: Mapping[str, str], problem: str
+) -> None:
     print_table(("module", "stock", "served"), [_row(state) for state in states])
     print()
     if problem:
@@ -85,10 +89,13 @@ def _show(manifest: Manifest, states: Sequence[ModuleState], problem: str) -> No
     changed = [state for state in states if state.served != files.OK]
     if changed:
         print(f"{len(changed)} served files are not as they were built. {manifest.repair}")
-    if not problem and not changed:
+    if damage:
+        print(whole.damaged(manifest, damage))
+    if not problem and not changed and not damage:
         added = f", {len(manifest.data)} of data," if manifest.data else ""
         modules = f"{len(manifest.modules)} modules{added}"
         print(fold(f"All {modules} and their stock files are as they were built."))
+        print(fold(f"So are the {len(manifest.own)} other files of the overlay."))
 
 
 def _row(state: ModuleState) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from vllm_nemo._overlay import files, outcomes, served
+from vllm_nemo._overlay import files, outcomes, served, whole
 from vllm_nemo._overlay.doctor import installation, interpreter
 from vllm_nemo._overlay.doctor.report import FAIL, OK, WARN, Check, PatchState, Report
 from vllm_nemo._overlay.errors import OverlayError
@@ -13,7 +13,7 @@ from vllm_nemo._overlay.manifest import load_manifest
 from vllm_nemo._overlay.switches import ALWAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vllm_nemo._overlay.manifest import Manifest, Patch
     from vllm_nemo._overlay.served import ModuleState
@@ -40,7 +40,9 @@ def examine() -> Report:
     process = interpreter.this_process()
     add(process)
     report.checks += interpreter.new_process(manifest)
-    add(interpreter.start_files(manifest))
+    damage = whole.damage(manifest)
+    add(interpreter.start_files(manifest, damage))
+    add(_own_files(manifest, damage))
 
     base = installation.vllm(report, manifest)
     add(base)
@@ -87,6 +89,15 @@ def _served(manifest: Manifest, states: tuple[ModuleState, ...]) -> Check:
         listed = "; ".join(f"{state.module.path} is {state.served}" for state in wrong)
         return Check("served files", FAIL, f"{listed}.\n{manifest.repair}")
     return Check("served files", OK, f"{len(states)} as they were built")
+
+
+def _own_files(manifest: Manifest, damage: Mapping[str, str]) -> Check:
+    """Check this package itself, and the packages of other queues."""
+    own = [path for path in manifest.own if "/" in path]
+    wrong = {path: state for path, state in damage.items() if "/" in path}
+    if wrong:
+        return Check("overlay files", FAIL, str(whole.damaged(manifest, wrong)))
+    return Check("overlay files", OK, f"{len(own)} as they were built")
 
 
 def _patch_state(patch: Patch, states: tuple[ModuleState, ...], *, active: bool) -> str:

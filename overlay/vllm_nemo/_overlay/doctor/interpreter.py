@@ -6,7 +6,6 @@ Each function makes one check, or yields those that apply.
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
 import site
 import subprocess
@@ -16,23 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import vllm_nemo
-from vllm_nemo._overlay import files
 from vllm_nemo._overlay.doctor.report import FAIL, OK, WARN, Check
 from vllm_nemo._overlay.errors import OverlayError
-from vllm_nemo._overlay.finder import half_patched, is_switched_on, stray_modules
+from vllm_nemo._overlay.finder import is_switched_on
 from vllm_nemo._overlay.installed import copies
+from vllm_nemo._overlay.loaded import half_patched, stray_modules
 from vllm_nemo._overlay.manifest import PACKAGE
+from vllm_nemo._overlay.refusal import Refusal
 from vllm_nemo._overlay.stock import stock_file
 from vllm_nemo._overlay.switches import OVERLAY, PLUGINS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from importlib.machinery import ModuleSpec
 
     from vllm_nemo._overlay.manifest import Manifest, Module
 
-# The directory that holds ``vllm_nemo``, and the files there that activate it, with their text.
+# The directory that holds ``vllm_nemo``.
 _PARENT = PACKAGE.parent
-_START_FILES = {"vllm_nemo.pth": "import vllm_nemo\n", "vllm_nemo.start": "vllm_nemo:activate\n"}
 # The entry point by which vLLM finds the guard: group, name and value.
 _GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._overlay.guard:check")
 # Seconds for the start of an interpreter.
@@ -150,21 +150,19 @@ def _site_directories() -> list[str]:
     return [*site.getsitepackages(), *user]
 
 
-def start_files(manifest: Manifest) -> Check:
+def start_files(manifest: Manifest, damage: Mapping[str, str]) -> Check:
     """Check the files that activate the overlay when an interpreter starts.
 
     Args:
         manifest: The overlay's manifest.
+        damage: The state of each file of the overlay that is not as it was built.
     """
-    wrong = []
-    for name, line in _START_FILES.items():
-        state = files.file_state(_PARENT / name, hashlib.sha256(line.encode()).hexdigest())
-        if state != files.OK:
-            wrong.append(f"{name} is {state}")
+    names = [path for path in manifest.own if "/" not in path]
+    wrong = [f"{name} is {damage[name]}" for name in names if name in damage]
     if wrong:
         detail = f"{'; '.join(wrong)} in {_PARENT}. {manifest.repair}"
         return Check("start files", FAIL, detail)
-    return Check("start files", OK, f"{' and '.join(_START_FILES)} in {_PARENT}")
+    return Check("start files", OK, f"{' and '.join(names)} in {_PARENT}")
 
 
 def loaded_modules(manifest: Manifest) -> Iterator[Check]:
@@ -187,10 +185,10 @@ def imports(manifest: Manifest, directory: Path) -> Check:
     """
     wrong = []
     for name, module in manifest.modules.items():
-        try:
-            origin, finder = _resolve(manifest, module, directory)
-        except OverlayError as error:
-            return Check("imports", FAIL, str(error))
+        spec, finder = _resolve(manifest, module, directory)
+        if spec is not None and isinstance(spec.loader, Refusal):
+            return Check("imports", FAIL, spec.loader.reason)
+        origin = None if spec is None else spec.origin
         if origin != str(manifest.served_file(module)):
             wrong.append(f"{name} would come from {origin} (found by {finder})")
     if wrong:
@@ -198,8 +196,8 @@ def imports(manifest: Manifest, directory: Path) -> Check:
     return Check("imports", OK, f"{len(manifest.modules)} modules would be the overlay's")
 
 
-def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[str | None, str]:
-    """Return where a module would be loaded from, and the name of the finder that says so."""
+def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[ModuleSpec | None, str]:
+    """Return the spec that a module would have, and the name of the finder that says so."""
     parent_name = module.name.rpartition(".")[0]
     parent = manifest.modules.get(parent_name)
     path = None
@@ -212,7 +210,7 @@ def _resolve(manifest: Manifest, module: Module, directory: Path) -> tuple[str |
         find_spec = getattr(finder, "find_spec", None)
         spec = find_spec(module.name, path, None) if find_spec else None
         if spec is not None:
-            return spec.origin, _name(finder)
+            return spec, _name(finder)
     return None, "no finder"
 
 
@@ -227,13 +225,23 @@ def guard(manifest: Manifest) -> Check:
         manifest: The overlay's manifest.
     """
     group, name, value = _GUARD
-    found = [point.value for point in metadata.entry_points(group=group) if point.name == name]
-    if value not in found:
+    found = [point for point in metadata.entry_points(group=group) if point.name == name]
+    own = [point for point in found if point.value == value]
+    if not own:
         return Check(
             "guard",
             FAIL,
             f"no entry point {name} = {value} in {group}: vLLM will not check its processes. "
             f"{manifest.repair}",
+        )
+    try:
+        for point in own:
+            point.load()
+    except Exception as error:  # noqa: BLE001 (vLLM logs any, and goes on without the guard)
+        return Check(
+            "guard",
+            FAIL,
+            f"vLLM cannot load {value}, and goes on without it: {error}\n{manifest.repair}",
         )
     plugins = os.environ.get(PLUGINS)
     if plugins is not None and name not in plugins.split(","):
