@@ -18,6 +18,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.support.vllm_internals import shut_down
+
 # A fixed seed: all runs of one environment have the same weights.
 PROMPTS = [[5, 9, 200, 31], [77, 3, 3, 250, 128, 64], [11], [42, 42], [7, 80, 150], [230, 1]]
 LENGTH = 12
@@ -73,7 +75,7 @@ def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
     prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
     # One at a time, as over HTTP: the size of the batch decides how a matrix product is split.
     outputs = [llm.generate(prompt, sampling, use_tqdm=False)[0].outputs[0] for prompt in prompts]
-    return {
+    result = {
         "tokens": [list(output.token_ids) for output in outputs],
         "logprobs": [
             [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
@@ -86,6 +88,8 @@ def offline(model: str, ranks: int, engine: dict[str, Any]) -> dict[str, Any]:
         ],
         "processes": processes(),
     }
+    shut_down(llm)
+    return result
 
 
 def http(model: str, ranks: int) -> dict[str, Any]:
