@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from build_hooks.outputs.content import Content
 
 _PACKAGE = "vllm_nemo"
-_ACTIVATION = ("vllm_nemo.pth", "vllm_nemo.start")
+_ACTIVATION = "vllm_nemo.pth"
 _SBOM = "vllm-nemo.cdx.json"
 
 
@@ -41,7 +41,7 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
         for path in sorted(content.project.package.rglob("*"))
         if path.is_file() and path.suffix in (".py", ".typed")
     }
-    contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
+    contents[_ACTIVATION] = (sources / _ACTIVATION).read_bytes()
     version = content.identity.version
     contents |= {f"{_PACKAGE}/_modules/{file.path}": file.served for file in content.overlay.files}
     for queue in content.overlay.stack.queues[1:]:

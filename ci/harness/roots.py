@@ -31,6 +31,7 @@ _ENTER = """\
 set -eu
 root=$1 project=$2 count=$3
 shift 3
+mount --rbind "$root" "$root"  # what runs there may make mounts of its own: "/" has to be one
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/tmp"

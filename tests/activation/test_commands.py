@@ -310,10 +310,22 @@ def test_doctor_misses_the_pth_file(own: installed.Interpreter) -> None:
 
 
 def test_doctor_reads_the_start_files(own: installed.Interpreter) -> None:
-    own.file("vllm_nemo.start").write_text("other:thing\n")
+    own.file("vllm_nemo.pth").write_text("import vllm_nemo, other\n")
     status, data = _json(own, "doctor")
     assert status == 1
-    assert "vllm_nemo.start is changed" in _detail(data, "start files")
+    assert "vllm_nemo.pth is changed" in _detail(data, "start files")
+
+
+def test_doctor_sees_a_file_for_which_python_3_15_ignores_the_pth(
+    own: installed.Interpreter,
+) -> None:
+    """Left by an overlay that was unpacked by hand: the line of our .pth does nothing there."""
+    own.file("vllm_nemo.start").write_text("")
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert f"remove {own.file('vllm_nemo.start')}" in _detail(data, "start files")
+    if _states(data)["new process"] == "fail":
+        assert f"remove {own.file('vllm_nemo.start')}" in _detail(data, "new process")
 
 
 def test_doctor_sees_two_owners_of_vllm(own: installed.Interpreter) -> None:

@@ -276,8 +276,7 @@ def write_overlay(
         return
     package = directory / "vllm_nemo"
     shutil.copytree(OVERLAY / "vllm_nemo", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("vllm_nemo.pth", "vllm_nemo.start"):
-        shutil.copyfile(OVERLAY / name, directory / name)
+    shutil.copyfile(OVERLAY / "vllm_nemo.pth", directory / "vllm_nemo.pth")
     write(package / "_modules", served)
     (package / "manifest.json").write_text(json.dumps(manifest(STOCK, served, patches=patches)))
     info = f"vllm_nemo-{OVERLAY_VERSION}.dist-info"

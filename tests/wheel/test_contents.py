@@ -43,7 +43,6 @@ def test_the_files_are_these_and_no_other(archive: zipfile.ZipFile, original: so
     assert {"vllm_nemo/__init__.py", "vllm_nemo/py.typed"} < run_time
     assert set(archive.namelist()) == run_time | {
         "vllm_nemo.pth",
-        "vllm_nemo.start",
         "vllm_nemo/manifest.json",
         "vllm_nemo/_modules/vllm/engine/__init__.py",
         "vllm_nemo/_modules/vllm/models.py",
@@ -57,7 +56,7 @@ def test_the_files_are_these_and_no_other(archive: zipfile.ZipFile, original: so
         f"{INFO}/sboms/vllm-nemo.cdx.json",
     }
     assert not [name for name in archive.namelist() if name.startswith("vllm/")]
-    for name in run_time | {"vllm_nemo.pth", "vllm_nemo.start"}:
+    for name in run_time | {"vllm_nemo.pth"}:
         assert archive.read(name) == (package / name).read_bytes()
 
 

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
     from vllm_nemo._overlay.manifest import Manifest, Module
 
-# The directory that holds ``vllm_nemo``, and the files there that activate it, with their text.
+# The directory that holds ``vllm_nemo``, and the file there that activates it, with its text.
 _PARENT = PACKAGE.parent
-_START_FILES = {"vllm_nemo.pth": "import vllm_nemo\n", "vllm_nemo.start": "vllm_nemo:activate\n"}
+_START_FILE = _PARENT / "vllm_nemo.pth"
+_START_LINE = "import vllm_nemo\n"
+# Where there is one, even an empty one, Python 3.15 and newer ignore that line (PEP 829).
+_INSTEAD = _START_FILE.with_suffix(".start")
 # The entry point by which vLLM finds the guard: group, name and value.
 _GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._overlay.guard:check")
 # Seconds for the start of an interpreter.
@@ -132,7 +135,7 @@ def _why_not(manifest: Manifest) -> str:
     repair = "`import vllm_nemo` before vLLM activates it in a process"
     if sys.flags.no_site:
         return f"-S skips site, and with it every .pth file; {repair}"
-    if not (_PARENT / "vllm_nemo.pth").exists():
+    if not _START_FILE.exists():
         return f"vllm_nemo.pth is missing. {manifest.repair}"
     directories = {os.path.realpath(directory) for directory in _site_directories()}
     if os.path.realpath(_PARENT) not in directories:
@@ -141,7 +144,13 @@ def _why_not(manifest: Manifest) -> str:
             f"directory, so its .pth files are not read; {repair}, or install vllm-nemo into the "
             "environment"
         )
+    if _INSTEAD.exists():
+        return _instead()
     return f"vllm_nemo.pth was not processed; {repair}"
+
+
+def _instead() -> str:
+    return f"from Python 3.15 on it takes the place of vllm_nemo.pth: remove {_INSTEAD}"
 
 
 def _site_directories() -> list[str]:
@@ -150,20 +159,18 @@ def _site_directories() -> list[str]:
 
 
 def start_files(manifest: Manifest) -> Check:
-    """Check the files that activate the overlay when an interpreter starts.
+    """Check the file that activates the overlay when an interpreter starts.
 
     Args:
         manifest: The overlay's manifest.
     """
-    wrong = []
-    for name, line in _START_FILES.items():
-        state = files.file_state(_PARENT / name, hashlib.sha256(line.encode()).hexdigest())
-        if state != files.OK:
-            wrong.append(f"{name} is {state}")
-    if wrong:
-        detail = f"{'; '.join(wrong)} in {_PARENT}. {manifest.repair}"
+    state = files.file_state(_START_FILE, hashlib.sha256(_START_LINE.encode()).hexdigest())
+    if state != files.OK:
+        detail = f"{_START_FILE.name} is {state} in {_PARENT}. {manifest.repair}"
         return Check("start files", FAIL, detail)
-    return Check("start files", OK, f"{' and '.join(_START_FILES)} in {_PARENT}")
+    if os.path.lexists(_INSTEAD):
+        return Check("start files", FAIL, _instead())
+    return Check("start files", OK, f"{_START_FILE.name} in {_PARENT}")
 
 
 def loaded_modules(manifest: Manifest) -> Iterator[Check]:
