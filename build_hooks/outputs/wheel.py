@@ -39,7 +39,7 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     contents = {
         path.relative_to(sources).as_posix(): path.read_bytes()
         for path in sorted(content.project.package.rglob("*"))
-        if path.is_file() and path.suffix in (".py", ".typed")
+        if path.is_file() and path.suffix in (".py", ".typed", ".dat")
     }
     contents[_ACTIVATION] = (sources / _ACTIVATION).read_bytes()
     version = content.identity.version

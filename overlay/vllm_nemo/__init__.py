@@ -85,6 +85,9 @@ def activate() -> None:
         if getattr(finder, "__name__", None) == "PathFinder":
             position = index
             break
+    if "__compiled__" in globals():
+        # Nuitka's finder, the first, would answer with the stock modules that it has compiled.
+        position = 0
     finders.insert(position, OverlayFinder())
 
 

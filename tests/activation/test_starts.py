@@ -183,6 +183,19 @@ print(names.count("OverlayFinder"), names.index("PathFinder") - names.index("Ove
     assert shared.prints("-c", code) == "1 1"
 
 
+def test_in_a_compiled_program_the_finder_stands_first(shared: installed.Interpreter) -> None:
+    """Nuitka's own finder stands in front, and knows a stock vLLM that it has compiled."""
+    code = """\
+import sys
+import vllm_nemo
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "OverlayFinder"]
+vllm_nemo.__compiled__ = True
+vllm_nemo.activate()
+print(type(sys.meta_path[0]).__name__)
+"""
+    assert shared.prints("-c", code) == "OverlayFinder"
+
+
 def test_without_a_path_finder_it_stands_last(shared: installed.Interpreter) -> None:
     code = """\
 import sys

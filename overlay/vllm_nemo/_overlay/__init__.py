@@ -3,6 +3,7 @@
 Each module imports only modules before it in this list::
 
     errors, switches, outcomes, tables, files
+    frozen      programs that a tool has frozen, and what they lack
     manifest    what the overlay holds
     installed   the vLLM that is installed: version, owners, repair
     stock       its files, held against the manifest
@@ -11,6 +12,7 @@ Each module imports only modules before it in this list::
     api         list_patches, require, and the check of a process
     guard       the check that vLLM calls in every process
     worker      prepare_worker
+    freezing    what such a tool needs to know
     served      the overlay's own files, held against the manifest and compared with stock vLLM
     doctor      whether an interpreter, or a cluster, runs the overlay
     commands    the commands' text and JSON
