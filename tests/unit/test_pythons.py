@@ -110,7 +110,7 @@ def test_every_python_of_the_classifiers_is_tested():
     assert [v for v, suites in pythons.SUITES.items() if suites == pythons.QUICK] == named
 
 
-@pytest.mark.skipif(roots.missing() is not None, reason="enters a root: needs Linux and root")
+@pytest.mark.skipif(roots.missing() is not None, reason=str(roots.missing()))
 def test_a_root_sees_the_project_and_the_mounts_end_with_the_command(tmp_path):
     """The root here is this machine itself, bound elsewhere: debootstrap takes most of a minute."""
     for name in ("bin", "lib", "lib64", "usr"):
