@@ -442,13 +442,24 @@ def test_a_changed_vllm_has_no_diff(own: installed.Interpreter) -> None:
 
 def test_a_source_tree_has_no_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = installed.make(tmp_path_factory.mktemp("tree") / "env")
+    env = {"PYTHONPATH": str(installed.OVERLAY)}
+    for command in COMMANDS:
+        process = environment.run("-m", "vllm_nemo", command, env=env)
+        assert process.returncode == 1
+        said = " ".join((process.stdout + process.stderr).split())  # the doctor breaks lines
+        assert "source tree, not a built wheel" in said
+    assert environment.run("-m", "vllm_nemo", "--version", env=env).returncode == 1
+
+
+def test_a_copy_of_its_package_is_no_source_tree(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    environment = installed.make(tmp_path_factory.mktemp("copy") / "env")
     shutil.copytree(
         installed.OVERLAY / "vllm_nemo",
         environment.file("vllm_nemo"),
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    for command in COMMANDS:
-        process = environment.run("-m", "vllm_nemo", command)
-        assert process.returncode == 1
-        assert "source tree, not a built wheel" in process.stdout + process.stderr
-    assert environment.run("-m", "vllm_nemo", "--version").returncode == 1
+    process = environment.run("-m", "vllm_nemo", "verify")
+    assert process.returncode == 1
+    assert "copied without having been built" in process.stderr

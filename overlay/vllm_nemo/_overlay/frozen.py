@@ -47,6 +47,6 @@ def no_manifest(directory: Path) -> OverlayError:
             "  pip install --no-deps dist/vllm_nemo-*.whl"
         )
     return OverlayError(
-        f"{missing}it has been lost since the overlay was installed, or was never unpacked. "
-        "Install the wheel again."
+        f"{missing}it has been lost since the overlay was installed, or the package was copied "
+        "without having been built. Install the wheel again."
     )
