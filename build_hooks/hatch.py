@@ -52,7 +52,8 @@ class OverlayMetadata(MetadataHookInterface):
         metadata["version"] = identity.version
         metadata["dependencies"] = [identity.requirement, *identity.requires]
         metadata["entry-points"] = {
-            "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"}
+            "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"},
+            "pyinstaller40": {"hook-dirs": "vllm_nemo._overlay.freezing:hook_directories"},
         }
 
 

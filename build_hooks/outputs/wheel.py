@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from build_hooks.outputs.content import Content
 
 _PACKAGE = "vllm_nemo"
-_ACTIVATION = ("vllm_nemo.pth", "vllm_nemo.start")
+_ACTIVATION = "vllm_nemo.pth"
 _SBOM = "vllm-nemo.cdx.json"
 
 
@@ -39,9 +39,9 @@ def write(content: Content, directory: Path) -> dict[str, Path]:
     contents = {
         path.relative_to(sources).as_posix(): path.read_bytes()
         for path in sorted(content.project.package.rglob("*"))
-        if path.is_file() and path.suffix in (".py", ".typed")
+        if path.is_file() and path.suffix in (".py", ".typed", ".dat")
     }
-    contents |= {name: (sources / name).read_bytes() for name in _ACTIVATION}
+    contents[_ACTIVATION] = (sources / _ACTIVATION).read_bytes()
     for queue in content.overlay.stack.queues[1:]:
         contents |= _packages(queue.directory / "python", contents)
     contents[f"{_PACKAGE}/manifest.json"] = manifest.dump(content, contents).encode()

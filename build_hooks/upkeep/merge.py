@@ -39,6 +39,8 @@ def merge(ours: bytes, ancestor: bytes, theirs: bytes) -> tuple[bytes, int]:
                 ["git", "merge-file", "-p", "--diff3", *labels, *files],  # noqa: S607
                 capture_output=True,
                 check=False,
+                # Where a .git leads nowhere, git does not start.
+                cwd=scratch,
             )
         except FileNotFoundError as error:
             raise BuildError(

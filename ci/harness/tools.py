@@ -75,6 +75,15 @@ def build_hooks(*arguments: str | Path, groups: Sequence[str] = ()) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def requirements(*groups: str) -> list[str]:
+    """Return what the build requires, and what dependency groups of pyproject.toml do."""
+    pyproject = read_toml(ROOT / "pyproject.toml")
+    wanted: list[str] = list(pyproject["build-system"]["requires"])
+    for group in groups:
+        wanted += pyproject["dependency-groups"][group]
+    return wanted
+
+
 def interpreter(*groups: str) -> Path:
     """Make the environment with the build's requirements, unless it is there.
 
@@ -84,10 +93,7 @@ def interpreter(*groups: str) -> Path:
     Returns:
         Its interpreter. pip lies beside it, and the programs of the groups.
     """
-    pyproject = read_toml(ROOT / "pyproject.toml")
-    wanted: list[str] = list(pyproject["build-system"]["requires"])
-    for group in groups:
-        wanted += pyproject["dependency-groups"][group]
+    wanted = requirements(*groups)
     home = BUILD / "-".join(["tools", *groups])
     python = home / "bin" / "python"
     if not is_complete(home, wanted):

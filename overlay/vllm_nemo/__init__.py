@@ -1,9 +1,8 @@
 """vLLM's modules with NeMo-RL's patches, served beside an unmodified vLLM.
 
 Importing this package activates the overlay in this process: from then on, the first import of a
-patched ``vllm`` module loads the overlay's copy of it. ``vllm_nemo.pth`` and ``vllm_nemo.start``
-do that in every interpreter of the environment; ``import vllm_nemo`` before vLLM does it where
-they are not read.
+patched ``vllm`` module loads the overlay's copy of it. ``vllm_nemo.pth`` does that in every
+interpreter of the environment; ``import vllm_nemo`` before vLLM does it where that is not read.
 
 Every interpreter pays for this module, so it imports nothing that is not loaded already and reads
 no other file. The work is in ``vllm_nemo._overlay``, which the first import of vLLM loads.
@@ -121,6 +120,9 @@ def activate() -> None:
         if getattr(finder, "__name__", None) == "PathFinder":
             position = index
             break
+    if "__compiled__" in globals():
+        # Nuitka's finder, the first, would answer with the stock modules that it has compiled.
+        position = 0
     finders.insert(position, OverlayFinder())
 
 

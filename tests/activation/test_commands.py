@@ -315,10 +315,22 @@ def test_doctor_misses_the_pth_file(own: installed.Interpreter) -> None:
 
 
 def test_doctor_reads_the_start_files(own: installed.Interpreter) -> None:
-    own.file("vllm_nemo.start").write_text("other:thing\n")
+    own.file("vllm_nemo.pth").write_text("import vllm_nemo, other\n")
     status, data = _json(own, "doctor")
     assert status == 1
-    assert "vllm_nemo.start is changed" in _detail(data, "start files")
+    assert "vllm_nemo.pth is changed" in _detail(data, "start files")
+
+
+def test_doctor_sees_a_file_for_which_python_3_15_ignores_the_pth(
+    own: installed.Interpreter,
+) -> None:
+    """Left by an overlay that was unpacked by hand: the line of our .pth does nothing there."""
+    own.file("vllm_nemo.start").write_text("")
+    status, data = _json(own, "doctor")
+    assert status == 1
+    assert f"remove {own.file('vllm_nemo.start')}" in _detail(data, "start files")
+    if _states(data)["new process"] == "fail":
+        assert f"remove {own.file('vllm_nemo.start')}" in _detail(data, "new process")
 
 
 def test_doctor_sees_two_owners_of_vllm(own: installed.Interpreter) -> None:
@@ -436,13 +448,24 @@ def test_a_changed_vllm_has_no_diff(own: installed.Interpreter) -> None:
 
 def test_a_source_tree_has_no_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
     environment = installed.make(tmp_path_factory.mktemp("tree") / "env")
+    env = {"PYTHONPATH": str(installed.OVERLAY)}
+    for command in COMMANDS:
+        process = environment.run("-m", "vllm_nemo", command, env=env)
+        assert process.returncode == 1
+        said = " ".join((process.stdout + process.stderr).split())  # the doctor breaks lines
+        assert "source tree, not a built wheel" in said
+    assert environment.run("-m", "vllm_nemo", "--version", env=env).returncode == 1
+
+
+def test_a_copy_of_its_package_is_no_source_tree(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    environment = installed.make(tmp_path_factory.mktemp("copy") / "env")
     shutil.copytree(
         installed.OVERLAY / "vllm_nemo",
         environment.file("vllm_nemo"),
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    for command in COMMANDS:
-        process = environment.run("-m", "vllm_nemo", command)
-        assert process.returncode == 1
-        assert "source tree, not a built wheel" in process.stdout + process.stderr
-    assert environment.run("-m", "vllm_nemo", "--version").returncode == 1
+    process = environment.run("-m", "vllm_nemo", "verify")
+    assert process.returncode == 1
+    assert "copied without having been built" in process.stderr

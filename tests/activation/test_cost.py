@@ -24,22 +24,18 @@ def test_it_imports_nothing_that_was_not_there(own: installed.Interpreter) -> No
     assert with_it - without_it == {"vllm_nemo"}
 
 
-def test_it_allocates_a_few_pages(own: installed.Interpreter) -> None:
-    """Counted in bytes that Python allocated, so what runs beside the tests does not matter."""
-    code = "import tracemalloc; print(*tracemalloc.get_traced_memory())"
+def test_it_allocates_a_few_objects(own: installed.Interpreter) -> None:
+    """Counted in blocks, so neither a busy machine nor a table that just then doubles matters."""
 
-    def allocated() -> tuple[int, int]:
-        arguments = ("-X", "tracemalloc", "-c", code)
+    def allocated() -> int:
+        arguments = ("-c", "import sys; print(sys.getallocatedblocks())")
         env = {"PYTHONHASHSEED": "0"}
         own.prints(*arguments, env=env)  # the second run has the bytecode
-        current, peak = own.prints(*arguments, env=env).split()
-        return int(current), int(peak)
+        return int(own.prints(*arguments, env=env))
 
     with_it = allocated()
     own.file("vllm_nemo.pth").write_text("import sys\n")
-    without_it = allocated()
-    for more in (one - other for one, other in zip(with_it, without_it, strict=True)):
-        assert 0 < more < 32 << 10
+    assert 0 < with_it - allocated() < 250
 
 
 # The .pth file itself is read by site; an audit hook of a sitecustomize or .pth that sorts before
@@ -75,8 +71,9 @@ print(json.dumps(sys.watched))
     cached = [path for path in ours if path.endswith(".pyc")]
     assert len(cached) == 1, ours
     assert "vllm_nemo/__pycache__/__init__." in cached[0]
-    # In a virtual environment some Pythons read every .pth file twice.
-    assert {path for path in ours if path not in cached} == {str(own.file("vllm_nemo.pth"))}
+    # In a virtual environment some Pythons read every .pth file twice; 3.15 reads all of them
+    # before it runs a line of the first.
+    assert {path for path in ours if path not in cached} <= {str(own.file("vllm_nemo.pth"))}
 
 
 def test_the_first_import_of_vllm_loads_what_serving_needs_and_no_more(
@@ -85,7 +82,17 @@ def test_the_first_import_of_vllm_loads_what_serving_needs_and_no_more(
     """Neither the doctor nor importlib.metadata, which brings the mail package and forty more."""
     names = shared.prints("-c", "import vllm.models, sys; print(*sys.modules)").split()
     machinery = (
-        *("errors", "files", "finder", "loader", "manifest", "outcomes", "stock", "switches"),
+        *(
+            "errors",
+            "files",
+            "finder",
+            "frozen",
+            "loader",
+            "manifest",
+            "outcomes",
+            "stock",
+            "switches",
+        ),
         *("content", "loaded", "refusal", "whole"),
     )
     expected = {"vllm_nemo", "vllm_nemo._overlay", *(f"vllm_nemo._overlay.{m}" for m in machinery)}

@@ -21,7 +21,8 @@ import importlib.util, json
 import vllm.models as module
 spec = module.__spec__
 print(json.dumps([module.__file__, spec.origin, spec.name, module.__package__, spec.has_location,
-                  importlib.util.find_spec("vllm.models").origin, spec.cached == module.__cached__,
+                  importlib.util.find_spec("vllm.models").origin,
+                  spec.cached == importlib.util.cache_from_source(module.__file__),
                   module.Model.__module__, spec.submodule_search_locations]))
 """
     served = str(shared.served("vllm/models.py"))
@@ -238,7 +239,7 @@ print(len(seen), {origin for _, origin in seen}, sum(thread.is_alive() for threa
     [
         ("json", "json.decoder", "manifest", "served"),
         # For the error message, where vLLM is not the one expected.
-        ("importlib.metadata", "importlib.metadata._adapters", "installed", "OverlayError"),
+        ("importlib.metadata", "importlib.metadata._functools", "installed", "OverlayError"),
     ],
 )
 def test_no_deadlock_with_a_thread_inside_an_import_of_what_the_finder_needs(
@@ -288,7 +289,7 @@ SERVED = "ORIGIN = 'served'\n"
 
 
 def _cache_file(environment: installed.Interpreter) -> Path:
-    code = "import vllm.engine.core as c; print(c.__cached__)"
+    code = "import vllm.engine.core as c; print(c.__spec__.cached)"
     return type(environment.root)(environment.prints("-B", "-c", code))
 
 

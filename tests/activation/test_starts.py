@@ -163,19 +163,13 @@ def test_a_directory_added_as_a_site_directory_activates(tmp_path: Path) -> None
     assert environment.prints("-c", code + ORIGINS) == OVERLAY
 
 
-def test_the_callable_of_the_start_file_activates_once(shared: installed.Interpreter) -> None:
-    """What a Python with PEP 829 does with the .start file, before, after or without the .pth."""
-    line = shared.file("vllm_nemo.start").read_text().strip()
-    code = f"""\
-import pkgutil, sys
-for _ in range(2):
-    pkgutil.resolve_name({line!r})()
-finders = [type(finder).__module__ for finder in sys.meta_path]
-print(finders.count("vllm_nemo"))
-sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != "vllm_nemo"]
-pkgutil.resolve_name({line!r})()
-{ORIGINS}"""
-    assert shared.prints("-c", code).splitlines() == ["1", OVERLAY]
+@pytest.mark.parametrize("name", ["vllm_nemo_z.pth", "zzz.pth"])
+def test_a_neighbour_that_imports_vllm_at_the_start_comes_after_ours(
+    own: installed.Interpreter, name: str
+) -> None:
+    """Python 3.15 would run a .start file of ours, and ignore our .pth, after all other .pth."""
+    own.file(name).write_text("import vllm.models\n")
+    assert own.prints("-W", "error", "-c", ORIGINS) == OVERLAY
 
 
 def test_the_finder_stands_right_before_the_path_finder(shared: installed.Interpreter) -> None:
@@ -187,6 +181,19 @@ names = [getattr(finder, "__name__", type(finder).__name__) for finder in sys.me
 print(names.count("OverlayFinder"), names.index("PathFinder") - names.index("OverlayFinder"))
 """
     assert shared.prints("-c", code) == "1 1"
+
+
+def test_in_a_compiled_program_the_finder_stands_first(shared: installed.Interpreter) -> None:
+    """Nuitka's own finder stands in front, and knows a stock vLLM that it has compiled."""
+    code = """\
+import sys
+import vllm_nemo
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "OverlayFinder"]
+vllm_nemo.__compiled__ = True
+vllm_nemo.activate()
+print(type(sys.meta_path[0]).__name__)
+"""
+    assert shared.prints("-c", code) == "OverlayFinder"
 
 
 def test_without_a_path_finder_it_stands_last(shared: installed.Interpreter) -> None:

@@ -28,7 +28,7 @@ def cached(environment: installed.Interpreter) -> list[str]:
 
 def bytecode(environment: installed.Interpreter) -> Path:
     """Return where the bytecode of a served module is cached."""
-    code = "import vllm.models; print(vllm.models.__cached__)"
+    code = "import vllm.models; print(vllm.models.__spec__.cached)"
     return Path(environment.prints("-B", "-c", code))
 
 

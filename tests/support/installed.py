@@ -30,7 +30,7 @@ from tests.support import source, stand_in
 OVERLAY = Path(__file__).parent.parent.parent / "overlay"
 INTERPRETER = os.environ.get("OVERLAY_TEST_PYTHON", sys.executable)
 
-START_FILES = ("vllm_nemo.pth", "vllm_nemo.start")
+START_FILES = ("vllm_nemo.pth",)
 BASE_VERSION = "0.29.0"
 # Not one of the locked releases, and one of its patches is in the base already.
 OVERLAY_VERSION = "0.29.0.1+unlocked"
@@ -191,7 +191,7 @@ def manifest(
 def own_files() -> dict[str, str]:
     """Hash what a wheel has of the source tree itself."""
     package = OVERLAY / "vllm_nemo"
-    found = [p for p in package.rglob("*") if p.is_file() and p.suffix in (".py", ".typed")]
+    found = [p for p in package.rglob("*") if p.is_file() and p.suffix in (".py", ".typed", ".dat")]
     found += [OVERLAY / name for name in START_FILES]
     return {p.relative_to(OVERLAY).as_posix(): sha256(p.read_text()) for p in found}
 
@@ -290,8 +290,7 @@ def write_overlay(
         return
     package = directory / "vllm_nemo"
     shutil.copytree(OVERLAY / "vllm_nemo", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in START_FILES:
-        shutil.copyfile(OVERLAY / name, directory / name)
+    shutil.copyfile(OVERLAY / "vllm_nemo.pth", directory / "vllm_nemo.pth")
     write(package / "_modules", served)
     (package / "manifest.json").write_text(json.dumps(manifest(STOCK, served, patches=patches)))
     info = f"vllm_nemo-{OVERLAY_VERSION}.dist-info"

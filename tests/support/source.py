@@ -17,7 +17,7 @@ from tests.support.project import write_locks
 
 ROOT = Path(__file__).parent.parent.parent
 _FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
-_ACTIVATION = ("overlay/vllm_nemo.pth", "overlay/vllm_nemo.start")
+_ACTIVATION = "overlay/vllm_nemo.pth"
 
 
 @dataclasses.dataclass
@@ -106,9 +106,8 @@ FRONT_ENDS: dict[str, tuple[str, ...]] = {
 
 def copy_package(root: Path) -> None:
     """Copy what the wheel has of this project, but for the logic of its patches."""
-    for name in _ACTIVATION:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, root / name)
+    (root / _ACTIVATION).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ROOT / _ACTIVATION, root / _ACTIVATION)
     _copy("overlay/vllm_nemo", root)
     # The logic of the queue's patches goes with the queue.
     for path in (root / "overlay" / "vllm_nemo" / "patches").iterdir():

@@ -58,6 +58,7 @@ def test_an_unknown_release_is_refused_before_anything_is_made(script, arguments
     ("script", "arguments", "said"),
     [
         ("matrix", ["--only", "no-such-patch"], "no such patch: no-such-patch; there are eagle3"),
+        ("pythons", ["3.10", "3.1"], "no such Python: 3.1; there are 3.10, 3.11, "),
         ("lint", ["mypy", "no-such-check"], "no such check: no-such-check; there are ruff-check, "),
     ],
 )

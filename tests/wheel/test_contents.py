@@ -38,12 +38,11 @@ def test_the_files_are_these_and_no_other(archive: zipfile.ZipFile, original: so
     run_time = {
         path.relative_to(package).as_posix()
         for path in (package / "vllm_nemo").rglob("*")
-        if path.suffix in (".py", ".typed")
+        if path.suffix in (".py", ".typed", ".dat")
     }
     assert {"vllm_nemo/__init__.py", "vllm_nemo/py.typed"} < run_time
     assert set(archive.namelist()) == run_time | {
         "vllm_nemo.pth",
-        "vllm_nemo.start",
         "vllm_nemo/manifest.json",
         "vllm_nemo/_modules/vllm/engine/__init__.py",
         "vllm_nemo/_modules/vllm/models.py",
@@ -57,7 +56,7 @@ def test_the_files_are_these_and_no_other(archive: zipfile.ZipFile, original: so
         f"{INFO}/sboms/vllm-nemo.cdx.json",
     }
     assert not [name for name in archive.namelist() if name.startswith("vllm/")]
-    for name in run_time | {"vllm_nemo.pth", "vllm_nemo.start"}:
+    for name in run_time | {"vllm_nemo.pth"}:
         assert archive.read(name) == (package / name).read_bytes()
 
 
@@ -85,6 +84,7 @@ def test_the_entry_points(archive: zipfile.ZipFile) -> None:
     assert {section: dict(points[section]) for section in points.sections()} == {
         "console_scripts": {"vllm-nemo": "vllm_nemo._overlay.cli:main"},
         "vllm.general_plugins": {"vllm_nemo": "vllm_nemo._overlay.guard:check"},
+        "pyinstaller40": {"hook-dirs": "vllm_nemo._overlay.freezing:hook_directories"},
     }
 
 

@@ -4,6 +4,7 @@ Each module imports only modules before it in this list::
 
     content     loads the modules of this package but itself: it comes first
     errors, switches, outcomes, tables, streams, files
+    frozen      programs that a tool has frozen, and what they lack
     manifest    what the overlay holds
     bytecode    whether Python would take bytecode of another source
     whole       the overlay's own files, held against the manifest
@@ -16,6 +17,7 @@ Each module imports only modules before it in this list::
     api         list_patches, require, and the check of a process
     guard       the check that vLLM calls in every process
     worker      prepare_worker
+    freezing    what such a tool needs to know
     served      the overlay's own files, held against the manifest and compared with stock vLLM
     doctor      whether an interpreter, or a cluster, runs the overlay
     commands    the commands' text and JSON

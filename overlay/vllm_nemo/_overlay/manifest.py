@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm_nemo._overlay import outcomes
 from vllm_nemo._overlay.errors import OverlayError
+from vllm_nemo._overlay.frozen import no_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -236,13 +237,7 @@ def read(directory: Path) -> Manifest:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise OverlayError(
-            f"{directory} holds no manifest.json: this is vllm-nemo's source tree, not a built "
-            "wheel, so there is nothing to serve.\n"
-            "Build the wheel in the root of the source tree and install it:\n"
-            "  pip wheel --no-deps -w dist .\n"
-            "  pip install --no-deps dist/vllm_nemo-*.whl"
-        ) from None
+        raise no_manifest(directory) from None
     except NotADirectoryError:
         raise OverlayError(
             f"{directory} is inside a zip file, from which nothing can be served: the overlay is "

@@ -87,7 +87,8 @@ def terminal_width() -> int:
         terminal, else ``PLAIN_WIDTH``.
     """
     if sys.stdout is not None and sys.stdout.isatty():
-        return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
+        # Python 3.10 gives the 0 of a terminal that does not know its width.
+        return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns or PLAIN_WIDTH
     try:
         columns = int(os.environ.get("COLUMNS", ""))
     except ValueError:

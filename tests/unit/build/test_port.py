@@ -64,6 +64,17 @@ def test_what_applies_is_left_as_it_is(project: Small) -> None:
     assert not project.variant("sqrt", NEW).exists()
 
 
+def test_a_checkout_whose_repository_is_elsewhere_is_merged_in(
+    project: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worktree of git, or a submodule, that was mounted or copied alone."""
+    directory = tmp_path / "worktree"
+    directory.mkdir()
+    (directory / ".git").write_text("gitdir: /nonexistent/.git/worktrees/one\n")
+    monkeypatch.chdir(directory)
+    test_a_clean_merge_is_written_as_a_variant(project)
+
+
 def test_a_clean_merge_is_written_as_a_variant(project: Small) -> None:
     """Upstream repeats what the hunk looks for, which strict applying cannot place."""
     new = release(project, models=MODELS + TWIN)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import vllm_nemo
 from vllm_nemo import OverlayError
 from vllm_nemo._overlay import manifest as manifests
 
@@ -141,5 +143,22 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_source_tree_has_none(tmp_path: Path) -> None:
+    (tmp_path / "series.toml").touch()
     with pytest.raises(OverlayError, match="source tree, not a built wheel"):
-        manifests.read(tmp_path)
+        manifests.read(tmp_path / "vllm_nemo")
+
+
+def test_an_installation_that_lost_it_is_no_source_tree(tmp_path: Path) -> None:
+    with pytest.raises(OverlayError, match="Install the wheel again") as raised:
+        manifests.read(tmp_path / "vllm_nemo")
+    assert "source tree" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("where", "name"), [(sys, "frozen"), (vllm_nemo, "__compiled__")])
+def test_a_program_frozen_without_data_files_is_no_source_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str
+) -> None:
+    monkeypatch.setattr(where, name, True, raising=False)
+    with pytest.raises(OverlayError, match="frozen without the overlay's files") as raised:
+        manifests.read(tmp_path / "vllm_nemo")
+    assert "source tree" not in str(raised.value)

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
     from vllm_nemo._overlay.manifest import Manifest, Module
 
-# The directory that holds ``vllm_nemo``.
+# The directory that holds ``vllm_nemo``, and the file there that activates it.
 _PARENT = PACKAGE.parent
+_START_FILE = _PARENT / "vllm_nemo.pth"
+# Where there is one, even an empty one, Python 3.15 and newer ignore that file's line (PEP 829).
+_INSTEAD = _START_FILE.with_suffix(".start")
 # The entry point by which vLLM finds the guard: group, name and value.
 _GUARD = ("vllm.general_plugins", "vllm_nemo", "vllm_nemo._overlay.guard:check")
 # Seconds for the start of an interpreter.
@@ -133,7 +136,7 @@ def _why_not(manifest: Manifest) -> str:
     repair = "`import vllm_nemo` before vLLM activates it in a process"
     if sys.flags.no_site:
         return f"-S skips site, and with it every .pth file; {repair}"
-    if not (_PARENT / "vllm_nemo.pth").exists():
+    if not _START_FILE.exists():
         return f"vllm_nemo.pth is missing. {manifest.repair}"
     directories = {os.path.realpath(directory) for directory in _site_directories()}
     if os.path.realpath(_PARENT) not in directories:
@@ -142,7 +145,13 @@ def _why_not(manifest: Manifest) -> str:
             f"directory, so its .pth files are not read; {repair}, or install vllm-nemo into the "
             "environment"
         )
+    if _INSTEAD.exists():
+        return _instead()
     return f"vllm_nemo.pth was not processed; {repair}"
+
+
+def _instead() -> str:
+    return f"from Python 3.15 on it takes the place of vllm_nemo.pth: remove {_INSTEAD}"
 
 
 def _site_directories() -> list[str]:
@@ -151,18 +160,19 @@ def _site_directories() -> list[str]:
 
 
 def start_files(manifest: Manifest, damage: Mapping[str, str]) -> Check:
-    """Check the files that activate the overlay when an interpreter starts.
+    """Check the file that activates the overlay when an interpreter starts.
 
     Args:
         manifest: The overlay's manifest.
         damage: The state of each file of the overlay that is not as it was built.
     """
-    names = [path for path in manifest.own if "/" not in path]
-    wrong = [f"{name} is {damage[name]}" for name in names if name in damage]
-    if wrong:
-        detail = f"{'; '.join(wrong)} in {_PARENT}. {manifest.repair}"
+    name = _START_FILE.name
+    if name in damage:
+        detail = f"{name} is {damage[name]} in {_PARENT}. {manifest.repair}"
         return Check("start files", FAIL, detail)
-    return Check("start files", OK, f"{' and '.join(names)} in {_PARENT}")
+    if os.path.lexists(_INSTEAD):
+        return Check("start files", FAIL, _instead())
+    return Check("start files", OK, f"{name} in {_PARENT}")
 
 
 def loaded_modules(manifest: Manifest) -> Iterator[Check]:

@@ -1,0 +1,3 @@
+"""PyInstaller's hook for the overlay: what it needs comes with vLLM."""
+
+hiddenimports = ["vllm"]
