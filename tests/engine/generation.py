@@ -137,12 +137,24 @@ def ask(url: str, model: str, prompt: list[int]) -> dict[str, Any]:
         return json.load(answer)["choices"][0]
 
 
+def lives(report: Path) -> bool:
+    """Tell whether the process of a report is there, and is no zombie."""
+    try:
+        return Path("/proc", report.stem, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def processes() -> list[dict[str, Any]]:
     """Return the report of every living process that has one, this one included."""
-    time.sleep(1.5)  # until each has reported after its last import
+    # Until each has reported after its last import, however busy the machine is.
+    now = time.time()
+    reports = Path(os.environ["WATCH_DIRECTORY"])
+    while any(one.stat().st_mtime < now + 1 for one in reports.glob("*.json") if lives(one)):
+        time.sleep(0.2)
     told = {}
     for report in Path(os.environ["WATCH_DIRECTORY"]).glob("*.json"):
-        if Path("/proc", report.stem).exists():
+        if lives(report):
             told[int(report.stem)] = json.loads(report.read_text())
     return [{"pid": pid, **report} for pid, report in sorted(told.items())]
 

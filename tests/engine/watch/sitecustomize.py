@@ -11,7 +11,8 @@ from pathlib import Path
 def tell(directory: Path) -> None:
     title = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     files = {
-        name: getattr(module, "__file__", None)
+        # Not getattr: some modules import others when they are asked for a name.
+        name: getattr(module, "__dict__", {}).get("__file__")
         for name, module in list(sys.modules.items())
         if name.startswith("vllm.")
     }
