@@ -320,10 +320,12 @@ class Interpreter:
     ) -> subprocess.CompletedProcess[str]:
         """Run the interpreter with nothing inherited that could change what it does."""
         # The doctor looks at the commands on PATH, which may be those of another vLLM.
-        path = {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin"}
+        usual = {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin"}
+        # Wide enough for every path: where a line is broken depends on where the tests are run.
+        usual["COLUMNS"] = "2000"
         return subprocess.run(
             [self.python, *arguments],
-            env=engine.variables(**(path | dict(env or {}))),
+            env=engine.variables(**(usual | dict(env or {}))),
             cwd=cwd or self.root,
             stdin=subprocess.DEVNULL,
             capture_output=True,
