@@ -218,8 +218,7 @@ class Tree:
             A conflict for each that is no longer Python, or no JSON.
         """
         conflicts = []
-        for path, history in sorted(self._history.items()):
-            patch, variant, content = history[-1]
+        for path, patch, variant, content in self.changed():
             try:
                 _check_syntax(path, content)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -88,3 +88,22 @@ def split(content: bytes) -> list[bytes]:
     """
     lines = content.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def common_ends(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, int]:
+    """Count the lines that two contents share at their ends, none of them twice.
+
+    Args:
+        old: The lines of one.
+        new: The lines of the other.
+
+    Returns:
+        How many they share at the beginning, and how many of the rest at the end.
+    """
+    head = 0
+    while head < min(len(old), len(new)) and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return head, tail

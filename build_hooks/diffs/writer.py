@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from build_hooks.diffs.applier import occurrences
-from build_hooks.diffs.model import DiffError, split
+from build_hooks.diffs.model import DiffError, common_ends, split
 from build_hooks.diffs.reader import parse
 
 
@@ -61,12 +61,7 @@ _Opcode = tuple[str, int, int, int, int]
 def _groups(old: list[bytes], new: list[bytes]) -> list[list[_Opcode]]:
     """Group changes into hunks, each with the least context that occurs once in ``old``."""
     # SequenceMatcher is quadratic on long files; what both share at the ends needs no matching.
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    head, tail = common_ends(old, new)
     matcher = difflib.SequenceMatcher(
         None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False
     )

@@ -15,19 +15,12 @@ if TYPE_CHECKING:
 
 
 def names(base: Base) -> frozenset[str]:
-    """Return the path of each file of the package; none for a base that cannot be listed.
+    """Return the path of each file of the package.
 
     Args:
         base: The base.
     """
-    if isinstance(base, WheelBase):
-        found = base.archive.namelist()
-    elif isinstance(base, DirectoryBase):
-        places = (base.root / "vllm").rglob("*")
-        found = [p.relative_to(base.root).as_posix() for p in places if p.is_file()]
-    else:
-        found = []
-    return frozenset(name for name in found if name.startswith("vllm/") and name[-1] != "/")
+    return frozenset(base.below("vllm"))
 
 
 def same(base: Base, path: str, file: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from build_hooks.diffs import paths
-from build_hooks.diffs.model import split
+from build_hooks.diffs.model import common_ends, split
 from build_hooks.errors import BuildError
 from build_hooks.files import read_regular
 from build_hooks.intake import commits, message
@@ -114,12 +114,7 @@ def _compared(file: Path, path: str, base: Base, *, new: bool) -> Section:
 def _hunks(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[ForeignHunk, ...]:
     """Compare lines; as much context as `diff -u` gives."""
     # SequenceMatcher is slow on long files; what both share at the ends needs no matching.
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    head, tail = common_ends(old, new)
     head, tail = max(head - _CONTEXT, 0), max(tail - _CONTEXT, 0)
     matcher = SequenceMatcher(
         None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False

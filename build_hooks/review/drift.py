@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from build_hooks.assembly.assemble import apply_patch
 from build_hooks.assembly.tree import Tree
+from build_hooks.diffs.model import common_ends
 from build_hooks.review import source
 
 if TYPE_CHECKING:
@@ -83,13 +84,7 @@ def _touched(
 
 def _lines(hunk: Hunk) -> list[int]:
     """Return the old lines that a hunk changes; of a pure addition, those on both sides."""
-    common = 0
-    while common < min(len(hunk.old), len(hunk.new)) and hunk.old[common] == hunk.new[common]:
-        common += 1
-    after = 0
-    shorter = min(len(hunk.old), len(hunk.new)) - common
-    while after < shorter and hunk.old[-1 - after] == hunk.new[-1 - after]:
-        after += 1
+    common, after = common_ends(hunk.old, hunk.new)
     first, last = hunk.start + common, hunk.start + len(hunk.old) - after
     return list(range(first, last)) or [first - 1, first]
 

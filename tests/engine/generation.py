@@ -153,7 +153,7 @@ def processes() -> list[dict[str, Any]]:
     while any(one.stat().st_mtime < now + 1 for one in reports.glob("*.json") if lives(one)):
         time.sleep(0.2)
     told = {}
-    for report in Path(os.environ["WATCH_DIRECTORY"]).glob("*.json"):
+    for report in reports.glob("*.json"):
         if lives(report):
             told[int(report.stem)] = json.loads(report.read_text())
     return [{"pid": pid, **report} for pid, report in sorted(told.items())]
